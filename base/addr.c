@@ -1,0 +1,60 @@
+/* base/addr.c - see base/addr.h. */
+#include "base/addr.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/own.h"
+
+/* Split at the last colon; brackets around an IPv6 address go.  Returns the port's text or NULL. */
+static const char *split(const char *text, char host[static CL_ADDR_HOST])
+{
+    const char *colon = strrchr(text, ':');
+    size_t n = colon ? (size_t)(colon - text) : 0;
+    if (!colon || !colon[1] || n >= CL_ADDR_HOST)
+        return NULL;
+    bool bracketed = n > 1 && text[0] == '[' && colon[-1] == ']';
+    (void)snprintf(host, CL_ADDR_HOST, "%.*s", (int)(bracketed ? n - 2 : n), text + bracketed);
+    return colon + 1;
+}
+
+int cl_addr_parse(const char *text, struct cl_addr *ret_addr, struct cl_err *err)
+{
+    struct cl_addr addr = {.host = ""};
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV};
+    struct addrinfo *list = NULL;
+    const char *port = split(text, addr.host);
+    if (!port)
+        return cl_fail(err, CL_E_INVALID, 0, "'%.128s' is no HOST:PORT", text);
+    const char *node = addr.host[0] ? addr.host : NULL;
+    int rc = getaddrinfo(node, port, &hints, &list);
+    if (rc == EAI_NONAME && node) {
+        hints.ai_flags = AI_ADDRCONFIG | AI_NUMERICSERV;
+        rc = getaddrinfo(node, port, &hints, &list);
+    }
+    if (rc != 0)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "resolve '%.128s': %s", text, gai_strerror(rc));
+    memcpy(&addr.sa, list->ai_addr, list->ai_addrlen);
+    addr.len = list->ai_addrlen;
+    freeaddrinfo(list);
+    *ret_addr = addr;
+    return 0;
+}
+
+int cl_tcp_listen(const char *address, int backlog, int *ret_fd, struct cl_err *err)
+{
+    struct cl_addr addr;
+    int on = 1;
+    if (cl_addr_parse(address, &addr, err) < 0)
+        return -1;
+    CL_AUTO(cl_closep)
+    int fd = socket(addr.sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0 ||
+        bind(fd, (struct sockaddr *)&addr.sa, addr.len) < 0 || listen(fd, backlog) < 0)
+        return cl_fail(err, CL_E_SYS, errno, "listen on '%.128s'", address);
+    *ret_fd = cl_steal_fd(&fd);
+    return 0;
+}
