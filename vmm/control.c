@@ -1,0 +1,194 @@
+/* vmm/control.c - see vmm/control.h. */
+#include "vmm/control.h"
+
+#include <string.h>
+
+#define FD(name) (1U << CONTROL_FD_##name)
+#define FDS_ALWAYS (FD(KVM) | FD(RAM) | FD(STATE) | FD(ROOT) | FD(CHANNEL))
+#define FDS_OPTIONAL (FD(SCRATCH) | FD(CONSOLE))
+#define FDS_OF_BOOT (FD(KERNEL) | FD(INITRD))
+
+/* --- order ---------------------------------------------------------------------------------- */
+
+static const enum control_phase edges[CONTROL_PHASES_NR][CONTROL_COMMANDS_NR] = {
+    [CONTROL_NEW] =
+        {
+            [CONTROL_BOOT] = CONTROL_BOOTING,
+            [CONTROL_RESTORE] = CONTROL_RESTORED,
+            [CONTROL_STOP] = CONTROL_HAS_ENDED,
+        },
+    [CONTROL_BOOTING] =
+        {
+            [CONTROL_CMDLINE] = CONTROL_BOOTED,
+            [CONTROL_STOP] = CONTROL_HAS_ENDED,
+        },
+    [CONTROL_BOOTED] =
+        {
+            [CONTROL_START] = CONTROL_RUNNING,
+            [CONTROL_STATS] = CONTROL_BOOTED,
+            [CONTROL_STOP] = CONTROL_HAS_ENDED,
+        },
+    [CONTROL_RESTORED] =
+        {
+            [CONTROL_START] = CONTROL_RUNNING,
+            [CONTROL_STATS] = CONTROL_RESTORED,
+            [CONTROL_STOP] = CONTROL_HAS_ENDED,
+        },
+    [CONTROL_RUNNING] =
+        {
+            [CONTROL_PAUSE] = CONTROL_IS_PAUSED,
+            [CONTROL_GROW] = CONTROL_RUNNING,
+            [CONTROL_STATS] = CONTROL_RUNNING,
+            [CONTROL_STOP] = CONTROL_HAS_ENDED,
+        },
+    [CONTROL_IS_PAUSED] =
+        {
+            [CONTROL_RESUME] = CONTROL_RUNNING,
+            [CONTROL_SAVE] = CONTROL_IS_SAVED,
+            [CONTROL_GROW] = CONTROL_IS_PAUSED,
+            [CONTROL_STATS] = CONTROL_IS_PAUSED,
+            [CONTROL_STOP] = CONTROL_HAS_ENDED,
+        },
+    /* Its RAM is the template's now: a guest that went on would change it. */
+    [CONTROL_IS_SAVED] = {[CONTROL_STOP] = CONTROL_HAS_ENDED},
+};
+
+const char *control_phase_name(enum control_phase phase)
+{
+    static const char *const names[CONTROL_PHASES_NR] = {
+        [CONTROL_PHASE_NONE] = "none",   [CONTROL_NEW] = "new",
+        [CONTROL_BOOTING] = "booting",   [CONTROL_BOOTED] = "booted",
+        [CONTROL_RESTORED] = "restored", [CONTROL_RUNNING] = "running",
+        [CONTROL_IS_PAUSED] = "paused",  [CONTROL_IS_SAVED] = "saved",
+        [CONTROL_HAS_ENDED] = "ended",
+    };
+    return (unsigned)phase < CONTROL_PHASES_NR ? names[phase] : "unknown";
+}
+
+const char *control_type_name(enum control_type type)
+{
+    static const char *const names[CONTROL_EVENTS_END] = {
+        [CONTROL_BOOT] = "boot",   [CONTROL_RESTORE] = "restore", [CONTROL_CMDLINE] = "cmdline",
+        [CONTROL_START] = "start", [CONTROL_PAUSE] = "pause",     [CONTROL_RESUME] = "resume",
+        [CONTROL_SAVE] = "save",   [CONTROL_GROW] = "grow",       [CONTROL_STATS] = "stats",
+        [CONTROL_STOP] = "stop",   [CONTROL_UP] = "up",           [CONTROL_PAUSED] = "paused",
+        [CONTROL_SAVED] = "saved", [CONTROL_ENDED] = "ended",     [CONTROL_STATS_ARE] = "stats are",
+    };
+    return (unsigned)type < CONTROL_EVENTS_END && names[type] ? names[type] : "unknown";
+}
+
+int control_step(enum control_phase *phase, enum control_type type, struct cl_err *err)
+{
+    bool known = (unsigned)*phase < CONTROL_PHASES_NR && (unsigned)type < CONTROL_COMMANDS_NR;
+    enum control_phase next = known ? edges[*phase][type] : CONTROL_PHASE_NONE;
+    if (next == CONTROL_PHASE_NONE)
+        return cl_fail(err, CL_E_STATE, 0, "control: '%s' while %s", control_type_name(type),
+                       control_phase_name(*phase));
+    *phase = next;
+    return 0;
+}
+
+/* --- form ----------------------------------------------------------------------------------- */
+
+static int check_fds(const struct control_message *m, unsigned n_fds, struct cl_err *err)
+{
+    bool is_setup = m->type == CONTROL_BOOT || m->type == CONTROL_RESTORE;
+    uint32_t needed = FDS_ALWAYS | (m->type == CONTROL_BOOT ? FDS_OF_BOOT : 0);
+    uint32_t fds = is_setup ? m->setup.fds : 0;
+    if (is_setup && ((fds & needed) != needed || (fds & ~(needed | FDS_OPTIONAL))))
+        return cl_fail(err, CL_E_PEER, 0, "control: fds %#x, needed %#x", fds, needed);
+    if ((unsigned)__builtin_popcount(fds) != n_fds)
+        return cl_fail(err, CL_E_PEER, 0, "control: %u fds came with '%s'", n_fds,
+                       control_type_name((enum control_type)m->type));
+    return 0;
+}
+
+static int check_setup(const struct control_setup *s, struct cl_err *err)
+{
+    if (s->version != CONTROL_VERSION)
+        return cl_fail(err, CL_E_PEER, 0,
+                       "control: version %u, not %d: worker and cloche-vmm are of two releases",
+                       s->version, CONTROL_VERSION);
+    if (s->vcpus == 0 || s->vcpus > CONTROL_VCPUS_MAX || s->zero)
+        return cl_fail(err, CL_E_PEER, 0, "control: %u vCPUs, at most %d", s->vcpus,
+                       CONTROL_VCPUS_MAX);
+    if (s->mem_bytes < CONTROL_MEM_MIN_MIB * CL_MIB ||
+        s->mem_bytes > CONTROL_MEM_MAX_MIB * CL_MIB ||
+        s->mem_bytes % (CONTROL_MEM_STEP_MIB * CL_MIB))
+        return cl_fail(err, CL_E_PEER, 0, "control: %llu bytes of memory",
+                       (unsigned long long)s->mem_bytes);
+    return 0;
+}
+
+static int check_cmdline(const struct control_cmdline *c, struct cl_err *err)
+{
+    if (c->bytes > CONTROL_CMDLINE_MAX || strnlen(c->text, sizeof c->text) != c->bytes)
+        return cl_fail(err, CL_E_PEER, 0, "control: a command line of %u bytes, at most %d",
+                       c->bytes, CONTROL_CMDLINE_MAX);
+    return 0;
+}
+
+static int check_grow(const struct control_grow *g, struct cl_err *err)
+{
+    if (g->disk_bytes == 0 || g->disk_bytes % CONTROL_SECTOR ||
+        g->disk_bytes > CONTROL_DISK_MAX_MIB * CL_MIB)
+        return cl_fail(err, CL_E_PEER, 0, "control: a disk of %llu bytes",
+                       (unsigned long long)g->disk_bytes);
+    return 0;
+}
+
+/* Copied once, so that what is checked is what is used. */
+static int take(const void *bytes, size_t n, struct control_message *m, struct cl_err *err)
+{
+    if (n != sizeof *m)
+        return cl_fail(err, CL_E_PEER, 0, "control: a message of %zu bytes, not %zu", n, sizeof *m);
+    memcpy(m, bytes, sizeof *m);
+    return m->zero ? cl_fail(err, CL_E_PEER, 0, "control: the header's last field is not 0") : 0;
+}
+
+static int check_body(const struct control_message *m, struct cl_err *err)
+{
+    if (m->type == CONTROL_BOOT || m->type == CONTROL_RESTORE)
+        return check_setup(&m->setup, err);
+    if (m->type == CONTROL_CMDLINE)
+        return check_cmdline(&m->cmdline, err);
+    return m->type == CONTROL_GROW ? check_grow(&m->grow, err) : 0;
+}
+
+int control_parse(const void *bytes, size_t n, unsigned n_fds, struct control_message *ret_message,
+                  struct cl_err *err)
+{
+    struct control_message m;
+    if (take(bytes, n, &m, err) < 0)
+        return -1;
+    if (m.type == CONTROL_NONE || m.type >= CONTROL_COMMANDS_NR)
+        return cl_fail(err, CL_E_PEER, 0, "control: unknown command %u", m.type);
+    if (check_body(&m, err) < 0 || check_fds(&m, n_fds, err) < 0)
+        return -1;
+    *ret_message = m;
+    return 0;
+}
+
+static void make_printable(char *text, size_t size)
+{
+    text[size - 1] = '\0';
+    for (char *c = text; *c; c++)
+        *c = *c < ' ' || *c > '~' ? ' ' : *c;
+}
+
+int control_parse_event(const void *bytes, size_t n, struct control_message *ret_message,
+                        struct cl_err *err)
+{
+    struct control_message m;
+    if (take(bytes, n, &m, err) < 0)
+        return -1;
+    if (m.type < CONTROL_UP || m.type >= CONTROL_EVENTS_END)
+        return cl_fail(err, CL_E_PEER, 0, "control: unknown event %u", m.type);
+    if (m.type == CONTROL_ENDED) {
+        if (m.ended.cause < CONTROL_END_STOPPED || m.ended.cause > CONTROL_END_FAILED)
+            return cl_fail(err, CL_E_PEER, 0, "control: ended by unknown cause %u", m.ended.cause);
+        make_printable(m.ended.text, sizeof m.ended.text);
+    }
+    *ret_message = m;
+    return 0;
+}

@@ -1,0 +1,145 @@
+/* vmm/control.h - what the worker and a monitor say to each other, and in which order.
+ *
+ *     NEW ──BOOT────► BOOTING ──CMDLINE──► BOOTED ───┐
+ *      └────RESTORE──────────────────────► RESTORED ─┴─START─► RUNNING ⇄ PAUSED ──SAVE──► SAVED
+ *     STOP leads from every phase to ENDED; SAVED knows nothing else.
+ *
+ * One message is one datagram of a SOCK_SEQPACKET socket, always sizeof(struct control_message).
+ * Fds come with BOOT and RESTORE by SCM_RIGHTS, in the order of enum control_fd.
+ * The monitor checks the worker's words for form, because a mistake must not become a hole; the
+ * worker takes the monitor's for those of the guest (control_parse_event).
+ *
+ * Pure: no I/O, no clock, no memory of its own.
+ */
+#ifndef CL_VMM_CONTROL_H
+#define CL_VMM_CONTROL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/util.h"
+
+enum {
+    CONTROL_VERSION = 1,
+    CONTROL_CMDLINE_MAX = 2043, /* bytes; Debian's kernel takes 2047 */
+    CONTROL_TEXT_MAX = 239,
+    CONTROL_VCPUS_MAX = 8,
+    CONTROL_MEM_MIN_MIB = 32,
+    CONTROL_MEM_MAX_MIB = 65536, /* without it a mistake of the worker maps any address space */
+    CONTROL_MEM_STEP_MIB = 2,    /* a large page */
+    CONTROL_DISK_MAX_MIB = 8192, /* JAIL_FSIZE: no write behind it could succeed */
+    CONTROL_SECTOR = 512,
+};
+
+enum control_type {
+    CONTROL_NONE = 0,
+    /* worker -> monitor */
+    CONTROL_BOOT = 1, /* setup, fds */
+    CONTROL_RESTORE,  /* setup, fds: RAM and state hold a snapshot */
+    CONTROL_CMDLINE,  /* the kernel's command line: nothing more is needed to load it */
+    CONTROL_START,    /* first guest instruction; answered by UP */
+    CONTROL_PAUSE,    /* answered by PAUSED: no vCPU runs */
+    CONTROL_RESUME,   /* answered by UP */
+    CONTROL_SAVE,     /* state into its file; answered by SAVED */
+    CONTROL_GROW,     /* the scratch disk's file was enlarged; before the guest hears of it */
+    CONTROL_STATS,    /* answered by STATS_ARE */
+    CONTROL_STOP,     /* answered by ENDED */
+    CONTROL_COMMANDS_NR,
+    /* monitor -> worker */
+    CONTROL_UP = 32,
+    CONTROL_PAUSED,
+    CONTROL_SAVED,
+    CONTROL_STATS_ARE,
+    CONTROL_ENDED, /* the last one; the process ends */
+    CONTROL_EVENTS_END,
+};
+
+enum control_fd {
+    CONTROL_FD_KVM = 0, /* /dev/kvm */
+    CONTROL_FD_RAM,     /* memory file, mem_bytes long; sealed for a RESTORE */
+    CONTROL_FD_STATE,   /* device state: written by SAVE, read by RESTORE */
+    CONTROL_FD_ROOT,    /* first disk, read-only */
+    CONTROL_FD_CHANNEL, /* stream socket: the host's side of the agent's vsock port */
+    CONTROL_FD_SCRATCH, /* second disk; may be missing */
+    CONTROL_FD_CONSOLE, /* serial output; may be missing */
+    CONTROL_FD_KERNEL,  /* vmlinux (BOOT only) */
+    CONTROL_FD_INITRD,  /* BOOT only */
+    CONTROL_FDS,
+};
+
+struct control_setup {
+    uint32_t version; /* CONTROL_VERSION: both are of one release */
+    uint32_t vcpus;
+    uint64_t mem_bytes;
+    uint32_t fds; /* bit N = enum control_fd N comes along */
+    uint32_t zero;
+};
+
+struct control_cmdline {
+    uint32_t bytes; /* without the NUL */
+    char text[CONTROL_CMDLINE_MAX + 1];
+};
+
+struct control_grow {
+    uint64_t disk_bytes;
+};
+
+enum control_end {
+    CONTROL_END_STOPPED = 1, /* STOP, or the worker is gone */
+    CONTROL_END_GUEST,       /* it switched itself off, or broke the contract */
+    CONTROL_END_FAILED,      /* the monitor could not go on */
+};
+
+struct control_ended {
+    uint32_t cause; /* enum control_end */
+    char text[CONTROL_TEXT_MAX + 1];
+};
+
+struct control_stats {
+    uint64_t cpu_ns;     /* of the monitor's process, guest and all */
+    uint64_t peak_bytes; /* most resident memory so far */
+};
+
+struct control_message {
+    uint32_t type; /* enum control_type */
+    uint32_t zero;
+    union {
+        struct control_setup setup;
+        struct control_cmdline cmdline;
+        struct control_grow grow;
+        struct control_ended ended;
+        struct control_stats stats;
+    };
+};
+_Static_assert(sizeof(struct control_setup) == 24, "fixed on the wire");
+_Static_assert(sizeof(struct control_cmdline) == 2048, "fixed on the wire");
+_Static_assert(sizeof(struct control_ended) == 244, "fixed on the wire");
+_Static_assert(sizeof(struct control_message) == 2056, "fixed on the wire");
+
+enum control_phase {
+    CONTROL_PHASE_NONE = 0,
+    CONTROL_NEW,
+    CONTROL_BOOTING, /* waits for the command line */
+    CONTROL_BOOTED,
+    CONTROL_RESTORED,
+    CONTROL_RUNNING,
+    CONTROL_IS_PAUSED,
+    CONTROL_IS_SAVED,
+    CONTROL_HAS_ENDED,
+    CONTROL_PHASES_NR,
+};
+
+/* A command of n bytes that came with n_fds fds.  PEER names what is wrong with it. */
+int control_parse(const void *bytes, size_t n, unsigned n_fds, struct control_message *ret_message,
+                  struct cl_err *err) CL_MUST;
+/* The same for an event; hostile.  Texts come out printable and with a NUL. */
+int control_parse_event(const void *bytes, size_t n, struct control_message *ret_message,
+                        struct cl_err *err) CL_MUST;
+/* Where `type` leads from `*phase`; STATE, and *phase as it was, when it leads nowhere. */
+int control_step(enum control_phase *phase, enum control_type type, struct cl_err *err) CL_MUST;
+/* Never NULL. */
+const char *control_phase_name(enum control_phase phase);
+const char *control_type_name(enum control_type type);
+
+#endif

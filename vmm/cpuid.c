@@ -1,0 +1,239 @@
+/* vmm/cpuid.c - see vmm/cpuid.h. */
+#include "vmm/cpuid.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#define BIT(n) (UINT32_C(1) << (n))
+#define ALL UINT32_MAX
+enum { ANY_INDEX = -1 };
+
+/* x87, SSE, AVX and the three parts of AVX-512.  Not here: MPX (gone), PKRU, and AMX, whose 8 KiB
+ * of registers need a size of XSAVE state that depends on the guest. */
+#define XCR0_ALLOWED UINT32_C(0xe7)
+
+/* CPUID.1:ECX.  Not here: MONITOR (a guest idles by HLT), VMX, DTES64, PDCM (no performance
+ * counters), OSXSAVE (KVM shows it when CR4 does). */
+#define FEATURES_1_ECX \
+    (BIT(0) /* SSE3 */ | BIT(1) /* PCLMULQDQ */ | BIT(9) /* SSSE3 */ | BIT(12) /* FMA */ | \
+     BIT(13) /* CMPXCHG16B */ | BIT(17) /* PCID */ | BIT(19) /* SSE4.1 */ | BIT(20) /* SSE4.2 */ | \
+     BIT(21) /* x2APIC */ | BIT(22) /* MOVBE */ | BIT(23) /* POPCNT */ | \
+     BIT(24) /* TSC deadline */ | BIT(25) /* AES */ | BIT(26) /* XSAVE */ | BIT(28) /* AVX */ | \
+     BIT(29) /* F16C */ | BIT(30) /* RDRAND */ | BIT(31) /* hypervisor */)
+/* CPUID.1:EDX.  Not here: serial number, DS, ACPI, TM, PBE (thermal and debug stores); HTT is set
+ * by the shape. */
+#define FEATURES_1_EDX UINT32_C(0x078bfbff)
+
+/* CPUID.7.0:EBX.  Not here: SGX, TSX (HLE, RTM: deprecated, a side channel), MPX, RDT, PT. */
+#define FEATURES_7_EBX \
+    (BIT(0) /* FSGSBASE */ | BIT(1) /* TSC_ADJUST */ | BIT(3) /* BMI1 */ | BIT(5) /* AVX2 */ | \
+     BIT(6) /* FDP_EXCPTN_ONLY */ | BIT(7) /* SMEP */ | BIT(8) /* BMI2 */ | BIT(9) /* ERMS */ | \
+     BIT(10) /* INVPCID */ | BIT(13) /* no FPU CS/DS */ | BIT(16) /* AVX512F */ | \
+     BIT(17) /* AVX512DQ */ | BIT(18) /* RDSEED */ | BIT(19) /* ADX */ | BIT(20) /* SMAP */ | \
+     BIT(21) /* AVX512_IFMA */ | BIT(23) /* CLFLUSHOPT */ | BIT(24) /* CLWB */ | \
+     BIT(28) /* AVX512CD */ | BIT(29) /* SHA */ | BIT(30) /* AVX512BW */ | BIT(31) /* AVX512VL */)
+/* CPUID.7.0:ECX.  Not here: PKU (its state is not in XCR0_ALLOWED), WAITPKG, LA57 (a level of page
+ * tables that no sandbox needs), ENQCMD, SGX_LC, shadow stacks (their MSRs are not saved). */
+#define FEATURES_7_ECX \
+    (BIT(1) /* AVX512_VBMI */ | BIT(2) /* UMIP */ | BIT(6) /* AVX512_VBMI2 */ | \
+     BIT(8) /* GFNI */ | BIT(9) /* VAES */ | BIT(10) /* VPCLMULQDQ */ | \
+     BIT(11) /* AVX512_VNNI */ | BIT(12) /* AVX512_BITALG */ | BIT(14) /* AVX512_VPOPCNTDQ */ | \
+     BIT(22) /* RDPID */)
+/* CPUID.7.0:EDX: string copies, and what the mitigations of speculation need. */
+#define FEATURES_7_EDX \
+    (BIT(4) /* FSRM */ | BIT(10) /* MD_CLEAR */ | BIT(26) /* SPEC_CTRL */ | BIT(27) /* STIBP */ | \
+     BIT(28) /* L1D_FLUSH */ | BIT(29) /* ARCH_CAPABILITIES */ | BIT(31) /* SSBD */)
+#define FEATURES_7_1_EAX (BIT(4) /* AVX-VNNI */ | BIT(5) /* AVX512_BF16 */)
+
+/* XSAVEOPT, XSAVEC, XGETBV(1).  Not here: XSAVES, whose supervisor states hang on IA32_XSS. */
+#define FEATURES_D_1_EAX (BIT(0) | BIT(1) | BIT(2))
+
+/* 8000_0001:ECX.  Not here: SVM, IBS, performance counters, MWAITX. */
+#define FEATURES_8_1_ECX \
+    (BIT(0) /* LAHF */ | BIT(1) /* CmpLegacy */ | BIT(4) /* CR8 */ | BIT(5) /* LZCNT */ | \
+     BIT(6) /* SSE4A */ | BIT(7) /* misaligned SSE */ | BIT(8) /* PREFETCHW */ | \
+     BIT(22) /* topology extensions */)
+/* 8000_0001:EDX: AMD's copies of leaf 1, SYSCALL, NX, MMX+, FFXSR, 1 GiB pages, RDTSCP, LM. */
+#define FEATURES_8_1_EDX UINT32_C(0x2fd3fbff)
+/* 8000_0008:EBX: CLZERO, XSAVEERPTR, and the mitigations of speculation (IBPB … SSB_NO). */
+#define FEATURES_8_8_EBX \
+    (BIT(0) | BIT(2) | BIT(12) | BIT(14) | BIT(15) | BIT(16) | BIT(17) | BIT(24) | BIT(26))
+
+/* KVM's own: its clock, no delay at ports, end of interrupt without an exit, "the clock is
+ * stable".  Not here: the clock's first form, steal time and asynchronous page faults (pages that
+ * the host writes), polling and yielding (for hosts that have more vCPUs than we give). */
+#define FEATURES_KVM (BIT(1) | BIT(3) | BIT(6) | BIT(24))
+
+/* Highest leaves that the rows below name. */
+enum { TOP_BASIC = 0xd };
+#define TOP_EXTENDED UINT32_C(0x80000021)
+
+static const struct rule {
+    uint32_t function;
+    int index; /* ANY_INDEX, or of one sub-leaf */
+    uint32_t eax, ebx, ecx, edx;
+} rules[] = {
+    {0x0, ANY_INDEX, ALL, ALL, ALL, ALL},                              /* vendor; EAX is capped */
+    {0x1, ANY_INDEX, ALL, 0x0000ff00, FEATURES_1_ECX, FEATURES_1_EDX}, /* EBX: CLFLUSH size */
+    {0x2, ANY_INDEX, ALL, ALL, ALL, ALL}, /* caches, Intel; they change no behaviour */
+    {0x4, ANY_INDEX, 0x3ff, ALL, ALL, 7}, /* the same; sharing is set by the shape */
+    {0x6, ANY_INDEX, BIT(2), 0, 0, 0},    /* ARAT: the local APIC's timer never stops */
+    {0x7, 0, ALL, FEATURES_7_EBX, FEATURES_7_ECX, FEATURES_7_EDX},
+    {0x7, 1, FEATURES_7_1_EAX, 0, 0, 0},
+    {0xb, ANY_INDEX, 0, 0, 0, 0}, /* topology: set by the shape */
+    {0xd, 0, XCR0_ALLOWED, ALL, ALL, 0},
+    {0xd, 1, FEATURES_D_1_EAX, ALL, 0, 0},
+    {0xd, 2, ALL, ALL, ALL, ALL}, /* places of the states in XCR0_ALLOWED */
+    {0xd, 5, ALL, ALL, ALL, ALL},
+    {0xd, 6, ALL, ALL, ALL, ALL},
+    {0xd, 7, ALL, ALL, ALL, ALL},
+    {0x40000000, ANY_INDEX, ALL, ALL, ALL, ALL}, /* "KVMKVMKVM" */
+    {0x40000001, ANY_INDEX, FEATURES_KVM, 0, 0, 0},
+    {0x80000000, ANY_INDEX, ALL, ALL, ALL, ALL}, /* vendor; EAX is capped */
+    {0x80000001, ANY_INDEX, ALL, 0, FEATURES_8_1_ECX, FEATURES_8_1_EDX},
+    {0x80000002, ANY_INDEX, ALL, ALL, ALL, ALL}, /* the processor's name */
+    {0x80000003, ANY_INDEX, ALL, ALL, ALL, ALL},
+    {0x80000004, ANY_INDEX, ALL, ALL, ALL, ALL},
+    {0x80000005, ANY_INDEX, ALL, ALL, ALL, ALL}, /* caches, AMD */
+    {0x80000006, ANY_INDEX, ALL, ALL, ALL, ALL},
+    /* Power management, and with it "the TSC is invariant": without that bit Linux takes
+     * kvm-clock, which is right after a restore, on this host and on another. */
+    {0x80000007, ANY_INDEX, 0, 0, 0, 0},
+    {0x80000008, ANY_INDEX, 0xffff, FEATURES_8_8_EBX, 0, 0}, /* address widths */
+    {0x8000001d, ANY_INDEX, 0x3ff, ALL, ALL, 3},             /* caches, AMD; sharing by the shape */
+    {0x8000001e, ANY_INDEX, 0, 0, 0, 0},                     /* topology: set by the shape */
+    {0x80000021, ANY_INDEX, BIT(2) | BIT(6), 0, 0, 0},       /* LFENCE serialises, null selectors */
+};
+
+static const struct rule *rule_of(const struct kvm_cpuid_entry2 *entry)
+{
+    for (size_t i = 0; i < CL_COUNT(rules); i++) {
+        if (rules[i].function == entry->function &&
+            (rules[i].index == ANY_INDEX || rules[i].index == (int)entry->index))
+            return &rules[i];
+    }
+    return NULL;
+}
+
+static void mask(struct kvm_cpuid_entry2 *entry, const struct rule *rule)
+{
+    entry->eax &= rule->eax;
+    entry->ebx &= rule->ebx;
+    entry->ecx &= rule->ecx;
+    entry->edx &= rule->edx;
+}
+
+/* Bits that number `vcpus` processors. */
+static uint32_t id_bits(unsigned vcpus)
+{
+    uint32_t bits = 0;
+    while ((1U << bits) < vcpus)
+        bits++;
+    return bits;
+}
+
+static void shape_features(struct kvm_cpuid_entry2 *e, const struct cpuid_shape *shape)
+{
+    e->ebx |= shape->vcpu << 24 | shape->vcpus << 16; /* APIC id, how many */
+    e->ecx |= BIT(31);
+    if (shape->tsc_deadline)
+        e->ecx |= BIT(24);
+    if (shape->vcpus > 1)
+        e->edx |= BIT(28); /* HTT: the count above is valid */
+}
+
+/* Cache: its first two levels belong to a core, the rest to all. */
+static void shape_cache(struct kvm_cpuid_entry2 *e, const struct cpuid_shape *shape, bool intel)
+{
+    unsigned level = (e->eax >> 5) & 7;
+    if (e->eax == 0)
+        return;
+    if (level > 2)
+        e->eax |= (shape->vcpus - 1) << 14;
+    if (intel)
+        e->eax |= (shape->vcpus - 1) << 26; /* cores of the package */
+}
+
+/* Leaf Bh: sub-leaf 0 is the thread (one), 1 the core, 2 the end. */
+static void shape_topology(struct kvm_cpuid_entry2 *e, const struct cpuid_shape *shape)
+{
+    e->ecx = e->index;
+    e->edx = shape->vcpu;
+    if (e->index > 1)
+        return;
+    e->eax = e->index == 0 ? 0 : id_bits(shape->vcpus);
+    e->ebx = e->index == 0 ? 1 : shape->vcpus;
+    e->ecx |= (e->index + 1) << 8;
+}
+
+static void apply_shape(struct kvm_cpuid_entry2 *e, const struct cpuid_shape *shape)
+{
+    switch (e->function) {
+    case 0x0:
+        e->eax = CL_MIN(e->eax, (uint32_t)TOP_BASIC);
+        break;
+    case 0x1:
+        shape_features(e, shape);
+        break;
+    case 0x4:
+        shape_cache(e, shape, true);
+        break;
+    case 0xb:
+        shape_topology(e, shape);
+        break;
+    case 0x80000000:
+        e->eax = CL_MIN(e->eax, TOP_EXTENDED);
+        break;
+    case 0x80000008:
+        e->ecx = id_bits(shape->vcpus) << 12 | (shape->vcpus - 1);
+        break;
+    case 0x8000001d:
+        shape_cache(e, shape, false);
+        break;
+    case 0x8000001e:
+        e->eax = shape->vcpu;
+        e->ebx = shape->vcpu; /* core id, one thread each */
+        break;
+    default:
+        break;
+    }
+}
+
+enum { XSAVE_LEGACY_BYTES = 576 }; /* x87, SSE and the header: Intel SDM 1 §13.4 */
+
+/* The size of the XSAVE area, CPUID.D.0:ECX, goes down with the states that we took away. */
+static void resize_xsave(struct kvm_cpuid_table *table)
+{
+    uint32_t bytes = XSAVE_LEGACY_BYTES;
+    struct kvm_cpuid_entry2 *whole = NULL;
+    for (uint32_t i = 0; i < table->nent; i++) {
+        struct kvm_cpuid_entry2 *e = &table->entries[i];
+        if (e->function == 0xd && e->index == 0)
+            whole = e;
+        if (e->function == 0xd && e->index > 1)
+            bytes = CL_MAX(bytes, e->eax + e->ebx);
+    }
+    if (whole)
+        whole->ebx = whole->ecx = bytes;
+}
+
+int cpuid_filter(const struct kvm_cpuid_table *supported, const struct cpuid_shape *shape,
+                 struct kvm_cpuid_table *ret_table, struct cl_err *err)
+{
+    uint32_t n = 0;
+    if (supported->nent > KVM_CPUID_MAX)
+        return cl_fail(err, CL_E_INVALID, 0, "a CPUID table of %u entries", supported->nent);
+    memset(ret_table, 0, sizeof *ret_table);
+    for (uint32_t i = 0; i < supported->nent; i++) {
+        const struct rule *rule = rule_of(&supported->entries[i]);
+        if (!rule)
+            continue;
+        ret_table->entries[n] = supported->entries[i];
+        mask(&ret_table->entries[n], rule);
+        apply_shape(&ret_table->entries[n], shape);
+        n++;
+    }
+    ret_table->nent = n;
+    resize_xsave(ret_table);
+    return 0;
+}

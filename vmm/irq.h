@@ -1,0 +1,21 @@
+/* vmm/irq.h - a device's wire to the interrupt controller.
+ *
+ * Borrows: the chip, which must outlive every device that holds a line to it.
+ * Thread:  whoever holds the device lock; raise() must not take it again.
+ * Edge only: one raise is one interrupt, nothing is ever lowered.
+ */
+#ifndef CL_VMM_IRQ_H
+#define CL_VMM_IRQ_H
+
+struct irq_line {
+    void (*raise)(void *chip, unsigned gsi);
+    void *chip; /* borrowed: the interrupt controller */
+    unsigned gsi;
+};
+
+static inline void irq_raise(const struct irq_line *line)
+{
+    line->raise(line->chip, line->gsi);
+}
+
+#endif

@@ -1,0 +1,56 @@
+/* vmm/main.c - cloche-vmm: the monitor of one VM.
+ *
+ * Usage: cloche-vmm CONTROL_FD       started by cloche-worker through cloche-guard
+ *        cloche-vmm --probe          two lines: the build; `yes` or `no`, and why
+ *        cloche-vmm --explain-seccomp
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "vmm/confine.h"
+#include "vmm/monitor.h"
+#include "vmm/probe.h"
+#include "vmm/seccomp.h"
+
+static int print_probe(void)
+{
+    char why[PROBE_TEXT];
+    bool can = probe_kvm(why);
+    (void)printf("cloche-vmm %s %s\n%s %s\n", CLOCHE_VERSION, VMM_SOURCE_DIGEST, can ? "yes" : "no",
+                 why);
+    return fflush(stdout) == 0 ? 0 : 1;
+}
+
+static int monitor(int control_fd)
+{
+    static struct vmm_filter filters[VMM_THREADS];
+    struct cl_err err = {0};
+    (void)prctl(PR_SET_NAME, "cloche-vmm", 0, 0, 0); /* an exec by fd left its number there */
+    if (vmm_filter_make(VMM_THREAD_VCPU, &filters[VMM_THREAD_VCPU], &err) < 0 ||
+        vmm_filter_make(VMM_THREAD_MAIN, &filters[VMM_THREAD_MAIN], &err) < 0 ||
+        confine_process(&err) < 0) {
+        (void)fprintf(stderr, "cloche-vmm: %s\n", err.text);
+        return 1;
+    }
+    monitor_run(control_fd, filters);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    char *rest = NULL;
+    if (argc == 2 && strcmp(argv[1], "--probe") == 0)
+        return print_probe();
+    if (argc == 2 && strcmp(argv[1], "--explain-seccomp") == 0)
+        return vmm_explain_seccomp() < 0 ? 1 : 0;
+    long control_fd = argc == 2 ? strtol(argv[1], &rest, 10) : -1;
+    if (rest && !*rest && control_fd > STDERR_FILENO && control_fd < INT16_MAX)
+        _exit(monitor((int)control_fd)); /* nothing is flushed, freed or asked any more */
+    (void)fprintf(stderr, "usage: cloche-vmm --probe | --explain-seccomp\n"
+                          "otherwise started by cloche-worker, not by hand\n");
+    return 2;
+}

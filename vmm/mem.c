@@ -1,0 +1,164 @@
+/* vmm/mem.c - see mem.h. */
+#include "vmm/mem.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+enum { PAGE = 4096 };
+#define HUGE_PAGE GM_DISCARD_UNIT
+
+/* The whole range as one host pointer, or NULL.  Subtracting from our own side cannot wrap; and
+ * as RAM ends before the hole, no range lies in both regions. */
+static uint8_t *host_range(const struct guest_mem *gm, struct gpa at, size_t n)
+{
+    if (n <= gm->low && at.v <= gm->low - n)
+        return gm->base + at.v;
+    if (at.v < GM_HIGH_START)
+        return NULL;
+    uint64_t above = at.v - GM_HIGH_START;
+    if (n <= gm->high && above <= gm->high - n)
+        return gm->base + gm->low + above;
+    return NULL;
+}
+
+int gm_read(const struct guest_mem *gm, struct gpa at, void *dst, size_t n)
+{
+    if (n == 0)
+        return 0;
+    const uint8_t *src = host_range(gm, at, n);
+    if (!src)
+        return -EFAULT;
+    memcpy(dst, src, n);
+    /* The compiler must not go back to guest memory for what it has copied: a racing vCPU could
+     * change a value between its check and its use. */
+    __asm__ volatile("" ::: "memory");
+    return 0;
+}
+
+int gm_write(const struct guest_mem *gm, struct gpa at, const void *src, size_t n)
+{
+    if (n == 0)
+        return 0;
+    uint8_t *dst = host_range(gm, at, n);
+    if (!dst)
+        return -EFAULT;
+    memcpy(dst, src, n);
+    return 0;
+}
+
+int gm_iov(const struct guest_mem *gm, struct gpa at, size_t n, struct iovec *ret)
+{
+    uint8_t *host = n > 0 ? host_range(gm, at, n) : NULL;
+    if (!host)
+        return -EFAULT;
+    *ret = (struct iovec){host, n};
+    return 0;
+}
+
+/* A template's pages go from its file; a clone's are covered by fresh ones. */
+static int drop_pages(const struct guest_mem *gm, uint8_t *at, size_t n)
+{
+    if (!gm->private_copy)
+        return madvise(at, n, MADV_REMOVE) < 0 ? -errno : 0;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    if (mmap(at, n, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED)
+        return -errno;
+    return madvise(at, n, MADV_DONTDUMP) < 0 ? -errno : 0;
+}
+
+/* base is aligned to the unit, so offsets are as good as addresses. */
+int gm_discard(const struct guest_mem *gm, struct iovec range)
+{
+    uint64_t start = (uint64_t)((uint8_t *)range.iov_base - gm->base);
+    uint64_t end = (start + range.iov_len) & ~(GM_DISCARD_UNIT - 1);
+    CL_ASSERT(start <= gm->low + gm->high && range.iov_len <= gm->low + gm->high - start);
+    start = (start + GM_DISCARD_UNIT - 1) & ~(GM_DISCARD_UNIT - 1);
+    return start < end ? drop_pages(gm, gm->base + start, end - start) : 0;
+}
+
+static uint16_t *ring_index(const struct guest_mem *gm, struct gpa at)
+{
+    return at.v % sizeof(uint16_t) == 0 ? (void *)host_range(gm, at, sizeof(uint16_t)) : NULL;
+}
+
+int gm_load16(const struct guest_mem *gm, struct gpa at, uint16_t *ret)
+{
+    const uint16_t *index = ring_index(gm, at);
+    if (!index)
+        return -EFAULT;
+    *ret = __atomic_load_n(index, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+int gm_store16(const struct guest_mem *gm, struct gpa at, uint16_t value)
+{
+    uint16_t *index = ring_index(gm, at);
+    if (!index)
+        return -EFAULT;
+    __atomic_store_n(index, value, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+/* A page past the end of the file would kill us with SIGBUS when the guest touches it. */
+static int check_file(int memfd, uint64_t bytes, struct cl_err *err)
+{
+    struct stat st;
+    if (bytes == 0 || bytes % PAGE != 0 || bytes > GM_BYTES_MAX)
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "guest memory of %" PRIu64 " bytes; want a multiple of 4096 up to 1 TiB",
+                       bytes);
+    if (fstat(memfd, &st) < 0)
+        return cl_fail(err, CL_E_SYS, errno, "stat guest memory");
+    if (st.st_size < 0 || (uint64_t)st.st_size < bytes)
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "guest memory file holds %" PRIu64 " bytes; want %" PRIu64,
+                       (uint64_t)st.st_size, bytes);
+    return 0;
+}
+
+/* Address space whose start is aligned to 2 MiB, so that the host can use huge pages. */
+static uint8_t *reserve(uint64_t bytes)
+{
+    uint64_t wide = bytes + HUGE_PAGE;
+    uint8_t *at = mmap(NULL, wide, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED)
+        return NULL;
+    uint64_t before = -(uintptr_t)at % HUGE_PAGE;
+    uint64_t after = HUGE_PAGE - before;
+    if (before > 0)
+        (void)munmap(at, before);
+    if (after > 0)
+        (void)munmap(at + before + bytes, after);
+    return at + before;
+}
+
+int gm_map(int memfd, uint64_t bytes, bool private_copy, struct guest_mem *ret, struct cl_err *err)
+{
+    int flags = private_copy ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
+    if (check_file(memfd, bytes, err) < 0)
+        return -1;
+    uint8_t *base = reserve(bytes);
+    if (!base)
+        return cl_fail(err, CL_E_SYS, errno, "reserve %" PRIu64 " bytes for guest memory", bytes);
+    if (mmap(base, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, memfd, 0) == MAP_FAILED) {
+        int sys = errno;
+        (void)munmap(base, bytes);
+        return cl_fail(err, CL_E_SYS, sys, "map guest memory");
+    }
+    (void)madvise(base, bytes, MADV_DONTDUMP); /* a tenant's memory is not for core files */
+    ret->base = base;
+    ret->private_copy = private_copy;
+    ret->low = CL_MIN(bytes, GM_LOW_MAX);
+    ret->high = bytes - ret->low;
+    return 0;
+}
+
+void gm_unmap(struct guest_mem *gm)
+{
+    if (gm->base)
+        (void)munmap(gm->base, gm->low + gm->high);
+    *gm = (struct guest_mem){0};
+}

@@ -1,0 +1,75 @@
+/* vmm/mem.h - guest memory, and the one door to it.
+ *
+ * Owns:    the mapping of the guest's RAM, from gm_map() to gm_unmap().
+ * Borrows: nothing; the memfd may be closed after gm_map().
+ * Thread:  the struct never changes after gm_map(), so any thread may read and write through it;
+ *          what the guest writes meanwhile is the guest's affair.
+ * Nobody else turns a guest address into a pointer.  Control data is copied out once by gm_read()
+ * and checked in the copy; only bulk data, whose value nobody checks, goes by gm_iov().
+ *
+ *   guest physical                         host
+ *   0 ............ low                     base
+ *   low ........ 4 GiB   devices, a hole   (nothing)
+ *   4 GiB .. 4 GiB + high                  base + low
+ */
+#ifndef CL_VMM_MEM_H
+#define CL_VMM_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "base/err.h"
+#include "base/util.h"
+
+/* A guest physical address; a type of its own, so that it is never taken for a host one. */
+struct gpa {
+    uint64_t v;
+};
+
+/* RAM below the device hole ends here at the latest; more goes above 4 GiB. */
+#define GM_LOW_MAX (UINT64_C(3) << 30)
+#define GM_HIGH_START (UINT64_C(4) << 30)
+/* Without it a configuration could ask for more address space than the host has. */
+#define GM_BYTES_MAX (UINT64_C(1) << 40)
+
+struct guest_mem {
+    uint8_t *base; /* owned; low + high bytes in one piece, aligned to 2 MiB */
+    uint64_t low;  /* bytes at guest address 0 */
+    uint64_t high; /* bytes at guest address 4 GiB; 0 unless low == GM_LOW_MAX */
+    bool private_copy;
+};
+
+/* Map the first `bytes` of memfd as RAM: shared for a template that boots (its writes are the
+ * snapshot), private for a clone (copy on write; the template stays as it is, and may be sealed).
+ * bytes: > 0, a multiple of 4 KiB, at most GM_BYTES_MAX and the file's size.  Errors: INVALID, SYS.
+ */
+int gm_map(int memfd, uint64_t bytes, bool private_copy, struct guest_mem *ret,
+           struct cl_err *err) CL_MUST;
+/* A zeroed struct is fine; the struct is zeroed again. */
+void gm_unmap(struct guest_mem *gm);
+
+/* Copy n bytes out of, or into, the guest.  -EFAULT when any of them is outside RAM (an address
+ * of a device, the hole, past the end, a wrap); then nothing is copied.  n == 0 is always fine. */
+int gm_read(const struct guest_mem *gm, struct gpa at, void *dst, size_t n) CL_MUST;
+int gm_write(const struct guest_mem *gm, struct gpa at, const void *src, size_t n) CL_MUST;
+
+/* The host's view of n > 0 bytes, for bulk data only: valid until gm_unmap(), may change under the
+ * reader at any time.  -EFAULT as above. */
+int gm_iov(const struct guest_mem *gm, struct gpa at, size_t n, struct iovec *ret) CL_MUST;
+
+/* Give the whole 2 MiB pieces of a range that came from gm_iov() back to the host; they read as
+ * zero from then on, in a clone too (MADV_DONTNEED would bring the template's bytes back).  Smaller
+ * pieces stay: without that a guest could cut our mapping into as many as the kernel allows. 0 or
+ * -errno. */
+#define GM_DISCARD_UNIT (UINT64_C(2) << 20)
+int gm_discard(const struct guest_mem *gm, struct iovec range) CL_MUST;
+
+/* A ring index (little-endian, as the host is): the load acquires what the guest wrote before it,
+ * the store releases what we wrote before it, and a load after a store sees what came before the
+ * store was seen (sequentially consistent).  -EFAULT outside RAM or when not aligned to 2. */
+int gm_load16(const struct guest_mem *gm, struct gpa at, uint16_t *ret) CL_MUST;
+int gm_store16(const struct guest_mem *gm, struct gpa at, uint16_t value) CL_MUST;
+
+#endif

@@ -1,0 +1,121 @@
+/* vmm/probe.c - see vmm/probe.h. */
+#include "vmm/probe.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/own.h"
+#include "vmm/kvm.h"
+
+enum {
+    PAGE = 4096,
+    CODE_AT = 0x1000, /* guest-physical; real mode reaches it without tables */
+    FEW = 1000,       /* rounds; what the entry itself takes is in both counts */
+    MANY = 21000,
+    TRIES = 3, /* a busy host is slow once, an interpreter always */
+};
+
+struct tiny {
+    int vm_fd, vcpu_fd; /* owned */
+    struct kvm_run *run;
+    size_t run_bytes;
+    uint8_t *page;
+};
+
+static void tiny_close(struct tiny *t)
+{
+    if (t->run)
+        (void)munmap(t->run, t->run_bytes);
+    if (t->page)
+        (void)munmap(t->page, PAGE);
+    cl_closep(&t->vcpu_fd);
+    cl_closep(&t->vm_fd);
+}
+
+static int tiny_open(struct tiny *t, int kvm_fd, struct cl_err *err)
+{
+    *t = (struct tiny){.vm_fd = -1, .vcpu_fd = -1};
+    void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return cl_fail(err, CL_E_NOMEM, errno, "a page");
+    t->page = page;
+    if (kvm_create_vm(kvm_fd, &t->vm_fd, err) < 0 ||
+        kvm_set_slot(t->vm_fd, 0, CODE_AT, t->page, PAGE, err) < 0 ||
+        kvm_create_vcpu(t->vm_fd, 0, &t->vcpu_fd, err) < 0)
+        return -1;
+    return kvm_map_run(kvm_fd, t->vcpu_fd, &t->run, &t->run_bytes, err);
+}
+
+/* mov cx, rounds; again: loop again; hlt - from reset's real mode, at CODE_AT. */
+static int tiny_load(struct tiny *t, uint16_t rounds, struct cl_err *err)
+{
+    const uint8_t code[] = {0xb9, (uint8_t)rounds, (uint8_t)(rounds >> 8), 0xe2, 0xfe, 0xf4};
+    struct kvm_regs regs = {.rip = CODE_AT, .rflags = 2};
+    struct kvm_sregs sregs;
+    memcpy(t->page, code, sizeof code);
+    if (KVM_CALL(t->vcpu_fd, KVM_GET_SREGS, &sregs, err) < 0)
+        return -1;
+    sregs.cs.base = 0;
+    sregs.cs.selector = 0;
+    if (KVM_CALL(t->vcpu_fd, KVM_SET_SREGS, &sregs, err) < 0)
+        return -1;
+    return KVM_CALL(t->vcpu_fd, KVM_SET_REGS, &regs, err);
+}
+
+static int tiny_time(struct tiny *t, uint16_t rounds, uint64_t *ret_ns, struct cl_err *err)
+{
+    if (tiny_load(t, rounds, err) < 0)
+        return -1;
+    uint64_t begin_ns = cl_now_ns();
+    do {
+        if (ioctl(t->vcpu_fd, KVM_RUN, 0UL) < 0 && errno != EINTR)
+            return cl_fail(err, CL_E_SYS, errno, "KVM_RUN");
+    } while (t->run->exit_reason == KVM_EXIT_INTR);
+    if (t->run->exit_reason != KVM_EXIT_HLT)
+        return cl_fail(err, CL_E_SYS, 0, "a guest of three instructions ended by exit %u",
+                       t->run->exit_reason);
+    *ret_ns = cl_now_ns() - begin_ns;
+    return 0;
+}
+
+/* ns of a ring-0 instruction. */
+static int measure(int kvm_fd, uint64_t *ret_ns, struct cl_err *err)
+{
+    struct tiny t;
+    uint64_t few, many, best = UINT64_MAX;
+    int rc = tiny_open(&t, kvm_fd, err);
+    for (int i = 0; i < TRIES && rc == 0 && best > PROBE_NS_MAX; i++) {
+        rc = tiny_time(&t, FEW, &few, err) < 0 || tiny_time(&t, MANY, &many, err) < 0 ? -1 : 0;
+        if (rc == 0)
+            best = CL_MIN(best, many > few ? (many - few) / (MANY - FEW) : 0);
+    }
+    tiny_close(&t);
+    *ret_ns = best;
+    return rc;
+}
+
+bool probe_kvm(char ret_text[static PROBE_TEXT])
+{
+    struct cl_err err = {0};
+    uint64_t ns;
+    CL_AUTO(cl_closep) int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+    if (kvm < 0)
+        (void)cl_fail(&err, CL_E_SYS, errno, "/dev/kvm cannot be opened");
+    if (kvm < 0 || kvm_check(kvm, &err) < 0 || measure(kvm, &ns, &err) < 0) {
+        (void)snprintf(ret_text, PROBE_TEXT, "%s", err.text);
+        return false;
+    }
+    bool good = ns <= PROBE_NS_MAX;
+    (void)snprintf(ret_text, PROBE_TEXT,
+                   good ? "an instruction of a guest's kernel takes about %llu ns"
+                        : "this KVM interprets guest kernels, %llu ns an instruction: the CPU "
+                          "offers it neither VMX nor SVM",
+                   (unsigned long long)CL_MAX(ns, UINT64_C(1)));
+    return good;
+}

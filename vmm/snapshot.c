@@ -1,0 +1,239 @@
+/* vmm/snapshot.c - a machine's state into a file and out of it (vmm/vm.h: vm_save, vm_restore).
+ *
+ * Sections: the vCPUs, the clock, the interrupt chip, serial port, ports, then the devices that the
+ * machine has, in the order of the MMIO map.
+ *
+ * Time stands still for the guest between save and restore: its TSC and its kvm-clock go on from
+ * where they were.  Wall time is told to it by its agent.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+#include <x86intrin.h>
+
+#include "vmm/sha256.h"
+#include "vmm/vcpu_state.h"
+#include "vmm/vm_priv.h"
+
+/* A clock and the host's TSC of the same moment. */
+struct clock_state {
+    uint64_t kvmclock_ns;
+    uint64_t host_tsc;
+};
+
+static int get_clock(int vm_fd, struct clock_state *ret_clock, struct cl_err *err)
+{
+    struct kvm_clock_data data = {0};
+    if (KVM_CALL(vm_fd, KVM_GET_CLOCK, &data, err) < 0)
+        return -1;
+    ret_clock->kvmclock_ns = data.clock;
+    ret_clock->host_tsc = __rdtsc();
+    return 0;
+}
+
+/* Without KVM_CLOCK_REALTIME: with it the guest's monotonic clock would jump by the time between.
+ */
+static int set_clock(int vm_fd, const struct clock_state *clock, struct cl_err *err)
+{
+    struct kvm_clock_data data = {.clock = clock->kvmclock_ns};
+    return KVM_CALL(vm_fd, KVM_SET_CLOCK, &data, err);
+}
+
+static void save_clock(const struct clock_state *clock, struct state_writer *out)
+{
+    state_begin(out, STATE_CLOCK);
+    state_put_u64(out, clock->kvmclock_ns);
+    state_put_u64(out, clock->host_tsc);
+    state_end(out);
+}
+
+static int load_clock(struct state_reader *in, struct clock_state *ret_clock, struct cl_err *err)
+{
+    if (state_enter(in, STATE_CLOCK, err) < 0)
+        return -1;
+    ret_clock->kvmclock_ns = state_get_u64(in);
+    ret_clock->host_tsc = state_get_u64(in);
+    return state_leave(in, err);
+}
+
+/* What a state depends on of this host: what its guests know of the processor, and which registers
+ * there are. */
+static void baseline_of(const struct vm *vm, uint8_t ret_digest[static SHA256_BYTES])
+{
+    struct sha256 sha;
+    sha256_init(&sha);
+    for (unsigned i = 0; i < vm->n_vcpus; i++)
+        sha256_add(&sha, vm->cpuid[i].entries, vm->cpuid[i].nent * sizeof vm->cpuid[i].entries[0]);
+    for (uint32_t i = 0; i < vm->msrs.nmsrs; i++)
+        sha256_add(&sha, &vm->msrs.entries[i].index, sizeof vm->msrs.entries[i].index);
+    sha256_end(&sha, ret_digest);
+}
+
+static struct state_head head_of(const struct vm *vm)
+{
+    struct state_head head = {.mem_bytes = vm->config.mem_bytes, .vcpus = vm->n_vcpus};
+    _Static_assert((int)SHA256_BYTES == (int)STATE_BASELINE_BYTES, "the baseline is a SHA-256");
+    baseline_of(vm, head.baseline);
+    return head;
+}
+
+/* --- save ---------------------------------------------------------------------------------- */
+
+static int save_vcpus(const struct vm *vm, struct state_writer *out, struct cl_err *err)
+{
+    struct vcpu_state state;
+    for (unsigned i = 0; i < vm->n_vcpus; i++) {
+        if (vcpu_state_get(vm->vcpus[i].fd, &vm->msrs, &state, err) < 0)
+            return cl_wrap(err, "save vCPU %u", i);
+        vcpu_state_save(&state, out);
+    }
+    return 0;
+}
+
+static void save_devices(const struct vm *vm, struct state_writer *out)
+{
+    ioapic_save(&vm->ioapic, out);
+    serial_save(&vm->serial, out);
+    ports_save(&vm->ports, out);
+    if (vm->slots[VM_ROOT])
+        blk_save(&vm->root, out);
+    if (vm->slots[VM_SCRATCH])
+        blk_save(&vm->scratch, out);
+    if (vm->slots[VM_VSOCK])
+        vsock_save(&vm->vsock, out);
+    rng_save(&vm->rng, out);
+    if (vm->slots[VM_BALLOON])
+        balloon_save(&vm->balloon, out);
+}
+
+static int write_state(int fd, const uint8_t *data, size_t n, struct cl_err *err)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t put = pwrite(fd, data + done, n - done, (off_t)done);
+        if (put < 0 && errno != EINTR)
+            return cl_fail(err, CL_E_SYS, errno, "write the machine's state");
+        done += put > 0 ? (size_t)put : 0;
+    }
+    return ftruncate(fd, (off_t)n) < 0 ? cl_fail(err, CL_E_SYS, errno, "cut the state's file") : 0;
+}
+
+int vm_save(struct vm *vm, int state_fd, struct cl_err *err)
+{
+    struct state_writer out;
+    struct clock_state clock;
+    size_t n;
+    struct state_head head = head_of(vm);
+    state_writer_init(&out, vm->state, sizeof vm->state, &head);
+    if (get_clock(vm->vm_fd, &clock, err) < 0 || save_vcpus(vm, &out, err) < 0)
+        return -1;
+    save_clock(&clock, &out);
+    (void)pthread_mutex_lock(&vm->devices);
+    save_devices(vm, &out);
+    (void)pthread_mutex_unlock(&vm->devices);
+    if (state_finish(&out, &n, err) < 0)
+        return -1;
+    return write_state(state_fd, vm->state, n, err);
+}
+
+/* --- restore ------------------------------------------------------------------------------- */
+
+static int read_state(struct vm *vm, size_t *ret_n, struct cl_err *err)
+{
+    size_t n = 0;
+    for (ssize_t got = 1; got != 0 && n < sizeof vm->state;) {
+        got = pread(vm->config.state_fd, vm->state + n, sizeof vm->state - n, (off_t)n);
+        if (got < 0 && errno != EINTR)
+            return cl_fail(err, CL_E_SYS, errno, "read the machine's state");
+        n += got > 0 ? (size_t)got : 0;
+    }
+    if (n == sizeof vm->state)
+        return cl_fail(err, CL_E_TOOBIG, 0, "a state of more than %zu bytes", n);
+    *ret_n = n;
+    return 0;
+}
+
+static int check_head(const struct vm *vm, const struct state_head *head, struct cl_err *err)
+{
+    struct state_head want = head_of(vm);
+    if (head->mem_bytes != want.mem_bytes || head->vcpus != want.vcpus)
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "the state is of a machine of %" PRIu32 " vCPUs and %" PRIu64
+                       " bytes; this one has %" PRIu32 " and %" PRIu64,
+                       head->vcpus, head->mem_bytes, want.vcpus, want.mem_bytes);
+    if (memcmp(head->baseline, want.baseline, sizeof want.baseline) != 0)
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "the state was made on another kind of host (processor or kernel)");
+    return 0;
+}
+
+static int load_vcpus(struct state_reader *in, const struct vm *vm, struct vcpu_state *states,
+                      struct cl_err *err)
+{
+    for (unsigned i = 0; i < vm->n_vcpus; i++) {
+        if (vcpu_state_load(in, &vm->msrs, &states[i], err) < 0)
+            return cl_wrap(err, "vCPU %u", i);
+    }
+    return 0;
+}
+
+/* Every TSC goes on from the moment of the save, all by the same step. */
+static int set_vcpus(const struct vm *vm, struct vcpu_state *states,
+                     const struct clock_state *clock, struct cl_err *err)
+{
+    uint64_t slept = clock->host_tsc - __rdtsc();
+    for (unsigned i = 0; i < vm->n_vcpus; i++) {
+        states[i].tsc_offset += slept;
+        if (vcpu_state_set(vm->vcpus[i].fd, &states[i], err) < 0)
+            return cl_wrap(err, "restore vCPU %u", i);
+    }
+    return set_clock(vm->vm_fd, clock, err);
+}
+
+static int load_devices(struct vm *vm, struct state_reader *in, struct cl_err *err)
+{
+    if (ioapic_load(&vm->ioapic, in, err) < 0 || serial_load(&vm->serial, in, err) < 0 ||
+        ports_load(&vm->ports, in, err) < 0)
+        return -1;
+    if (vm->slots[VM_ROOT] && blk_load(&vm->root, in, err) < 0)
+        return cl_wrap(err, "root disk");
+    if (vm->slots[VM_SCRATCH] && blk_load(&vm->scratch, in, err) < 0)
+        return cl_wrap(err, "scratch disk");
+    if (vm->slots[VM_VSOCK] && vsock_load(&vm->vsock, in, err) < 0)
+        return cl_wrap(err, "vsock");
+    if (rng_load(&vm->rng, in, err) < 0)
+        return -1;
+    return vm->slots[VM_BALLOON] ? balloon_load(&vm->balloon, in, err) : 0;
+}
+
+/* Notifications of the moment of the save, in either direction, are not lost but repeated. */
+static void kick_devices(struct vm *vm)
+{
+    for (unsigned i = 0; i < VM_SLOTS_NR; i++) {
+        if (vm->slots[i])
+            virtio_kick(vm->slots[i]);
+    }
+}
+
+int vm_restore(struct vm *vm, struct cl_err *err)
+{
+    struct state_reader in;
+    struct state_head head;
+    struct clock_state clock;
+    struct vcpu_state states[VM_VCPUS_MAX];
+    size_t n = 0;
+    if (read_state(vm, &n, err) < 0 || state_reader_init(&in, vm->state, n, &head, err) < 0 ||
+        check_head(vm, &head, err) < 0 || load_vcpus(&in, vm, states, err) < 0 ||
+        load_clock(&in, &clock, err) < 0)
+        return -1;
+    (void)pthread_mutex_lock(&vm->devices);
+    int rc = load_devices(vm, &in, err);
+    if (rc == 0)
+        rc = state_reader_finish(&in, err);
+    if (rc == 0)
+        rc = set_vcpus(vm, states, &clock, err);
+    if (rc == 0)
+        kick_devices(vm);
+    (void)pthread_mutex_unlock(&vm->devices);
+    return rc;
+}

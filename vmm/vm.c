@@ -1,0 +1,400 @@
+/* vmm/vm.c - see vmm/vm.h. */
+#include "vmm/vm.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "vmm/boot.h"
+#include "vmm/cpuid.h"
+#include "vmm/msr.h"
+#include "vmm/vm_priv.h"
+
+#define DEVICES_BASE UINT64_C(0xd0000000)
+#define KVM_TSS_BASE UINT64_C(0xfffbd000)
+
+enum { FIRST_GSI = 5 };
+_Static_assert((int)FIRST_GSI + (int)VM_DEVICES_MAX <= (int)IOAPIC_PINS, "a pin for each device");
+
+/* --- interrupts ---------------------------------------------------------------------------- */
+
+/* One message, one ioctl: KVM_IRQFD and KVM_IOEVENTFD would make the end of the VM wait 15 ms for a
+ * grace period of the host's kernel. */
+static void send_interrupt(void *arg, uint32_t address, uint32_t data)
+{
+    struct vm *vm = arg;
+    if (kvm_signal_msi(vm->vm_fd, address, data, NULL) < 0)
+        vm->lost_interrupts++; /* a guest that asks for nonsense loses its own interrupt */
+}
+
+static struct irq_line line_of(struct vm *vm, unsigned gsi)
+{
+    return (struct irq_line){.raise = ioapic_raise, .chip = &vm->ioapic, .gsi = gsi};
+}
+
+/* --- the guest's accesses, on a vCPU's thread ---------------------------------------------- */
+
+static void access_port(struct vm *vm, struct vcpu_access *a)
+{
+    if (a->write)
+        ports_write(&vm->ports, (uint16_t)a->address, a->width, a->value);
+    else
+        a->value = ports_read(&vm->ports, (uint16_t)a->address, a->width);
+}
+
+static void access_ioapic(struct vm *vm, struct vcpu_access *a)
+{
+    uint32_t offset = (uint32_t)(a->address - IOAPIC_BASE);
+    if (a->write)
+        ioapic_write(&vm->ioapic, offset, a->width, a->value);
+    else
+        a->value = ioapic_read(&vm->ioapic, offset, a->width);
+}
+
+static void access_device(struct virtio *device, struct vcpu_access *a)
+{
+    uint32_t offset = (uint32_t)(a->address % VIRTIO_MMIO_BYTES);
+    if (a->write)
+        virtio_write(device, offset, a->width, a->value);
+    else
+        a->value = virtio_read(device, offset, a->width);
+}
+
+static void access_mmio(struct vm *vm, struct vcpu_access *a)
+{
+    uint64_t slot = (a->address - DEVICES_BASE) / VIRTIO_MMIO_BYTES;
+    if (a->address >= IOAPIC_BASE && a->address - IOAPIC_BASE < IOAPIC_BYTES)
+        access_ioapic(vm, a);
+    else if (a->address >= DEVICES_BASE && slot < VM_SLOTS_NR && vm->slots[slot])
+        access_device(vm->slots[slot], a);
+    else
+        a->value = UINT32_MAX; /* nobody there */
+}
+
+static void wake_main(struct vm *vm)
+{
+    uint64_t one = 1;
+    (void)!write(vm->wake_fd, &one, sizeof one); /* it fails only when it is full: awake already */
+}
+
+/* What the main loop should poll the channel for; the guest's accesses change it. */
+static short channel_events(const struct vm *vm)
+{
+    return vm->slots[VM_VSOCK] ? vsock_poll_events(&vm->vsock) : 0;
+}
+
+/* Does the main loop wait for something else than it should? */
+static bool polls_wrongly(struct vm *vm)
+{
+    short events = channel_events(vm);
+    bool wrongly = events != vm->polled;
+    vm->polled = events; /* one call is enough: it asks again before it sleeps */
+    return wrongly;
+}
+
+static bool access_bus(void *arg, struct vcpu_access *access)
+{
+    struct vm *vm = arg;
+    (void)pthread_mutex_lock(&vm->devices);
+    if (access->space == VCPU_PORT)
+        access_port(vm, access);
+    else
+        access_mmio(vm, access);
+    bool goes_on = vm->ports.end == PORTS_RUNNING;
+    bool news = polls_wrongly(vm);
+    (void)pthread_mutex_unlock(&vm->devices);
+    if (news)
+        wake_main(vm);
+    return goes_on;
+}
+
+/* --- the main loop's side ------------------------------------------------------------------ */
+
+size_t vm_pollfds(struct vm *vm, struct pollfd fds[static VM_POLLFDS])
+{
+    fds[0] = (struct pollfd){.fd = vm->wake_fd, .events = POLLIN};
+    (void)pthread_mutex_lock(&vm->devices);
+    vm->polled = channel_events(vm);
+    fds[1] = (struct pollfd){.fd = vm->polled ? vm->config.channel_fd : -1, .events = vm->polled};
+    (void)pthread_mutex_unlock(&vm->devices);
+    return VM_POLLFDS;
+}
+
+void vm_on_poll(struct vm *vm, const struct pollfd *fds, size_t n)
+{
+    uint64_t count;
+    CL_ASSERT(n == VM_POLLFDS);
+    if (fds[0].revents)
+        (void)!read(vm->wake_fd, &count, sizeof count); /* it only wakes */
+    if (!fds[1].revents)
+        return;
+    (void)pthread_mutex_lock(&vm->devices);
+    vsock_on_host(&vm->vsock, fds[1].revents);
+    (void)pthread_mutex_unlock(&vm->devices);
+}
+
+static enum vm_end end_of_ports(enum ports_end end)
+{
+    switch (end) {
+    case PORTS_OFF:
+        return VM_OFF;
+    case PORTS_RESET:
+        return VM_RESET;
+    case PORTS_EXIT:
+        return VM_EXIT;
+    case PORTS_PANIC:
+        return VM_PANIC;
+    case PORTS_RUNNING:
+        break;
+    }
+    return VM_FAILED;
+}
+
+static enum vm_end end_of(struct vm *vm, enum vcpu_end end)
+{
+    switch (end) {
+    case VCPU_RUNS:
+        return VM_RUNS;
+    case VCPU_STOPPED:
+        return VM_STOPPED;
+    case VCPU_BUS:
+        return end_of_ports(vm->ports.end);
+    case VCPU_RESET:
+        return VM_RESET;
+    case VCPU_FAILED:
+        break;
+    }
+    return VM_FAILED;
+}
+
+void vm_report(struct vm *vm, struct vm_report *ret_report)
+{
+    enum vcpu_end end = vcpu_gate_end(&vm->gate, &ret_report->err);
+    (void)pthread_mutex_lock(&vm->devices);
+    ret_report->end = end_of(vm, end);
+    ret_report->status = vm->ports.exit_status;
+    (void)pthread_mutex_unlock(&vm->devices);
+}
+
+/* --- assembly ------------------------------------------------------------------------------ */
+
+static int check_config(const struct vm_config *config, struct cl_err *err)
+{
+    if (config->vcpus == 0 || config->vcpus > VM_VCPUS_MAX)
+        return cl_fail(err, CL_E_INVALID, 0, "%u vCPUs; want 1 to %d", config->vcpus, VM_VCPUS_MAX);
+    return kvm_check(config->kvm_fd, err);
+}
+
+/* Before the interrupt chip and the vCPUs: see vmm/kvm.h. */
+static int add_memory(struct vm *vm, struct cl_err *err)
+{
+    const struct vm_config *c = &vm->config;
+    if (gm_map(c->ram_fd, c->mem_bytes, c->restore, &vm->mem, err) < 0 ||
+        kvm_set_slot(vm->vm_fd, 0, 0, vm->mem.base, vm->mem.low, err) < 0)
+        return -1;
+    if (vm->mem.high > 0 && kvm_set_slot(vm->vm_fd, 1, GM_HIGH_START, vm->mem.base + vm->mem.low,
+                                         vm->mem.high, err) < 0)
+        return -1;
+    /* Three pages that older Intel processors need for the guest's real mode. */
+    if (ioctl(vm->vm_fd, KVM_SET_TSS_ADDR, (unsigned long)KVM_TSS_BASE) < 0)
+        return cl_fail(err, CL_E_SYS, errno, "KVM_SET_TSS_ADDR");
+    return 0;
+}
+
+/* CPUID comes first: what the other calls accept depends on it. */
+static int add_vcpus(struct vm *vm, struct cl_err *err)
+{
+    struct kvm_cpuid_table supported;
+    if (kvm_supported_cpuid(vm->config.kvm_fd, &supported, err) < 0 ||
+        msr_probe(vm->config.kvm_fd, &vm->msrs, err) < 0)
+        return -1;
+    for (unsigned i = 0; i < vm->config.vcpus; i++) {
+        struct cpuid_shape shape = {
+            .vcpu = i,
+            .vcpus = vm->config.vcpus,
+            .tsc_deadline = kvm_extension(vm->config.kvm_fd, KVM_CAP_TSC_DEADLINE_TIMER) != 0,
+        };
+        if (vcpu_open(&vm->vcpus[i], vm->config.kvm_fd, vm->vm_fd, i, err) < 0)
+            return -1;
+        vm->n_vcpus++;
+        if (cpuid_filter(&supported, &shape, &vm->cpuid[i], err) < 0 ||
+            KVM_CALL(vm->vcpus[i].fd, KVM_SET_CPUID2, &vm->cpuid[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_disk(struct vm *vm, enum vm_slot slot, struct blk *disk, int fd, struct cl_err *err)
+{
+    const char *name = slot == VM_ROOT ? "root" : "scratch";
+    if (fd < 0)
+        return 0;
+    int rc = blk_init(disk, fd, slot == VM_ROOT, name, &vm->mem,
+                      line_of(vm, FIRST_GSI + (unsigned)slot));
+    if (rc < 0)
+        return cl_fail(err, CL_E_INVALID, -rc, "the %s disk", name);
+    vm->slots[slot] = &disk->v;
+    return 0;
+}
+
+static int add_vsock(struct vm *vm, struct cl_err *err)
+{
+    if (vm->config.channel_fd < 0)
+        return 0;
+    int rc = vsock_init(&vm->vsock, VM_GUEST_CID, &vm->mem, line_of(vm, FIRST_GSI + VM_VSOCK),
+                        vm->config.channel_fd);
+    if (rc < 0)
+        return cl_fail(err, CL_E_SYS, -rc, "the agent's channel");
+    vm->slots[VM_VSOCK] = &vm->vsock.v;
+    return 0;
+}
+
+static int add_devices(struct vm *vm, struct cl_err *err)
+{
+    ioapic_init(&vm->ioapic, send_interrupt, vm);
+    console_init(&vm->console, vm->config.console_fd, cl_now_ns());
+    serial_init(&vm->serial, line_of(vm, SERIAL_GSI), console_write, &vm->console);
+    ports_init(&vm->ports, &vm->serial);
+    if (add_disk(vm, VM_ROOT, &vm->root, vm->config.root_fd, err) < 0 ||
+        add_disk(vm, VM_SCRATCH, &vm->scratch, vm->config.scratch_fd, err) < 0)
+        return -1;
+    if (add_vsock(vm, err) < 0)
+        return -1;
+    rng_init(&vm->rng, &vm->mem, line_of(vm, FIRST_GSI + VM_RNG));
+    vm->slots[VM_RNG] = &vm->rng.v;
+    if (vm->config.balloon) {
+        balloon_init(&vm->balloon, &vm->mem, line_of(vm, FIRST_GSI + VM_BALLOON));
+        vm->slots[VM_BALLOON] = &vm->balloon.v;
+    }
+    return 0;
+}
+
+static int add_gate(struct vm *vm, struct cl_err *err)
+{
+    vm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (vm->wake_fd < 0)
+        return cl_fail(err, CL_E_SYS, errno, "eventfd");
+    if (vcpu_gate_init(&vm->gate, vm->vcpus, vm->n_vcpus, vm->wake_fd, err) < 0)
+        return -1;
+    vm->gate.filter = vm->config.vcpu_filter;
+    vm->gate_ready = true;
+    return 0;
+}
+
+static int assemble(struct vm *vm, struct cl_err *err)
+{
+    if (check_config(&vm->config, err) < 0 ||
+        kvm_create_vm(vm->config.kvm_fd, &vm->vm_fd, err) < 0 || add_memory(vm, err) < 0 ||
+        kvm_split_irqchip(vm->vm_fd, err) < 0 || add_vcpus(vm, err) < 0 || add_gate(vm, err) < 0)
+        return -1;
+    return add_devices(vm, err);
+}
+
+int vm_create(const struct vm_config *config, struct vm **ret_vm, struct cl_err *err)
+{
+    CL_AUTO(vm_freep) struct vm *vm = cl_zalloc(sizeof *vm);
+    if (!vm)
+        return cl_fail(err, CL_E_NOMEM, 0, "a machine");
+    vm->config = *config;
+    vm->vm_fd = vm->wake_fd = -1;
+    if (pthread_mutex_init(&vm->devices, NULL) != 0)
+        return cl_fail(err, CL_E_NOMEM, 0, "the device lock");
+    if (assemble(vm, err) < 0)
+        return -1;
+    *ret_vm = CL_STEAL(&vm);
+    return 0;
+}
+
+void vm_free(struct vm *vm)
+{
+    if (!vm)
+        return;
+    if (vm->gate_ready) {
+        vm_stop(vm);
+        vcpu_gate_fini(&vm->gate);
+    }
+    for (unsigned i = 0; i < vm->n_vcpus; i++)
+        vcpu_close(&vm->vcpus[i]);
+    cl_closep(&vm->vm_fd);
+    cl_closep(&vm->wake_fd);
+    gm_unmap(&vm->mem);
+    (void)pthread_mutex_destroy(&vm->devices);
+    cl_free(vm);
+}
+
+static struct acpi_machine machine_of(const struct vm *vm)
+{
+    struct acpi_machine machine = {.vcpus = vm->config.vcpus};
+    for (unsigned i = 0; i < VM_SLOTS_NR; i++) {
+        if (vm->slots[i])
+            machine.devices[machine.n_devices++] =
+                (struct acpi_device){.base = (uint32_t)(DEVICES_BASE + i * VIRTIO_MMIO_BYTES),
+                                     .bytes = VIRTIO_MMIO_BYTES,
+                                     .gsi = FIRST_GSI + i};
+    }
+    return machine;
+}
+
+int vm_boot(struct vm *vm, struct cl_err *err)
+{
+    uint64_t entry;
+    struct boot_input input = {.kernel_fd = vm->config.kernel_fd,
+                               .initrd_fd = vm->config.initrd_fd,
+                               .cmdline = vm->config.cmdline,
+                               .machine = machine_of(vm)};
+    if (boot_load(&vm->mem, &input, &entry, err) < 0)
+        return -1;
+    for (unsigned i = 0; i < vm->n_vcpus; i++) {
+        if (msr_boot(vm->vcpus[i].fd, err) < 0)
+            return -1;
+    }
+    return boot_set_registers(vm->vcpus[0].fd, entry, err);
+}
+
+/* --- running ------------------------------------------------------------------------------- */
+
+int vm_ready(struct vm *vm, struct cl_err *err)
+{
+    struct vcpu_bus bus = {.access = access_bus, .arg = vm};
+    return vcpu_start(&vm->gate, bus, err);
+}
+
+int vm_run(struct vm *vm, struct cl_err *err)
+{
+    if (vm_ready(vm, err) < 0)
+        return -1;
+    vm_resume(vm);
+    return 0;
+}
+
+int vm_pause(struct vm *vm, struct cl_err *err)
+{
+    return vcpu_gate_park(&vm->gate, err);
+}
+
+void vm_resume(struct vm *vm)
+{
+    vcpu_gate_open(&vm->gate);
+}
+
+void vm_stop(struct vm *vm)
+{
+    vcpu_gate_stop(&vm->gate);
+    (void)pthread_mutex_lock(&vm->devices);
+    serial_flush(&vm->serial);
+    (void)pthread_mutex_unlock(&vm->devices);
+}
+
+int vm_grow_scratch(struct vm *vm, struct cl_err *err)
+{
+    if (!vm->slots[VM_SCRATCH])
+        return cl_fail(err, CL_E_STATE, 0, "the machine has no scratch disk");
+    (void)pthread_mutex_lock(&vm->devices);
+    int rc = blk_grow(&vm->scratch);
+    (void)pthread_mutex_unlock(&vm->devices);
+    return rc < 0 ? cl_fail(err, CL_E_INVALID, -rc, "the scratch disk does not grow") : 0;
+}

@@ -1,0 +1,104 @@
+/* vmm/vm.h - the machine: memory, processors, devices, and the order in which they come to be.
+ *
+ *     vm_create ──► vm_boot ─────┐
+ *         └───────► vm_restore ──┴─► vm_ready ──► vm_resume ⇄ vm_pause ──► vm_save
+ *
+ * Owns:    everything between /dev/kvm and the devices.
+ * Borrows: the fds of struct vm_config, for the machine's life.
+ * Thread:  the main thread calls; guests' accesses are served on the vCPUs' threads.  Device state
+ * is under one lock, the device lock, which only this file and its parts know.
+ *
+ *     MMIO   0xd0000000 + n * 0x1000   device n: 0 root disk, 1 scratch disk, 2 vsock, 3 rng,
+ *                                      4 balloon
+ *            0xfec00000                interrupt controller
+ *     GSI    4 serial, 5 + n device n
+ */
+#ifndef CL_VMM_VM_H
+#define CL_VMM_VM_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/own.h"
+#include "base/util.h"
+
+enum { VM_DEVICES_MAX = 8, VM_VCPUS_MAX = 8, VM_POLLFDS = 2, VM_GUEST_CID = 3 };
+
+struct vmm_filter;
+
+struct vm_config {
+    uint64_t mem_bytes;
+    unsigned vcpus;      /* 1 to VM_VCPUS_MAX */
+    const char *cmdline; /* read by vm_boot(); NULL when the machine is restored */
+    int kvm_fd;          /* /dev/kvm */
+    int ram_fd; /* memory file of mem_bytes: written by a machine that boots, copied from on
+                   write by one that is restored */
+    int kernel_fd, initrd_fd; /* read by vm_boot(); initrd_fd -1 = none */
+    int root_fd;              /* read-only disk; -1 = none */
+    int scratch_fd;           /* writable disk; -1 = none */
+    int channel_fd;           /* host's side of the agent's vsock port; -1 = no vsock */
+    int console_fd;           /* serial output; -1 = nowhere */
+    int state_fd;             /* read by vm_restore() */
+    bool restore;             /* vm_restore() follows, not vm_boot() */
+    bool balloon; /* with a device that takes free pages back; it needs mmap and madvise, which
+                     the filters of cloche-vmm do not allow */
+    const struct vmm_filter *vcpu_filter; /* borrowed: entered by each vCPU's thread before its
+                                             first guest instruction; then there is no vm_stop() and
+                                             vm_free(), but exit; NULL = none */
+};
+
+enum vm_end {
+    VM_RUNS = 0,
+    VM_OFF,    /* the guest switched itself off */
+    VM_RESET,  /* it asked for a reset, or a processor of it gave up (triple fault) */
+    VM_EXIT,   /* it wrote a status to the exit port */
+    VM_PANIC,  /* it told of a panic */
+    VM_FAILED, /* KVM could not go on; err says why */
+    VM_STOPPED /* vm_stop() */
+};
+
+struct vm_report {
+    enum vm_end end;
+    unsigned status;   /* of VM_EXIT */
+    struct cl_err err; /* of VM_FAILED */
+};
+
+struct vm;
+
+/* Memory, then the interrupt chip, then processors and devices; nothing runs. */
+int vm_create(const struct vm_config *config, struct vm **ret_vm, struct cl_err *err) CL_MUST;
+/* Stops what still runs.  NULL is a no-op. */
+void vm_free(struct vm *vm);
+CL_DEFINE_AUTO(struct vm, vm_free)
+
+/* Kernel, initrd and tables into memory, the first processor to its entry. */
+int vm_boot(struct vm *vm, struct cl_err *err) CL_MUST;
+/* The state of state_fd.  Every byte of it is taken as hostile; INVALID when it does not fit this
+ * machine, and then the machine is good for vm_free() only. */
+int vm_restore(struct vm *vm, struct cl_err *err) CL_MUST;
+
+/* Threads for the vCPUs; each confines itself and waits. */
+int vm_ready(struct vm *vm, struct cl_err *err) CL_MUST;
+void vm_resume(struct vm *vm);
+/* Both in one. */
+int vm_run(struct vm *vm, struct cl_err *err) CL_MUST;
+/* Back when no guest instruction runs and no device is at work. */
+int vm_pause(struct vm *vm, struct cl_err *err) CL_MUST;
+/* Write the state of a paused machine to the start of a file.  Its memory is in ram_fd. */
+int vm_save(struct vm *vm, int state_fd, struct cl_err *err) CL_MUST;
+void vm_stop(struct vm *vm);
+
+/* What the main loop polls for the machine, and what it does with the answer.  Ask again before
+ * each poll(): what a device waits for changes. */
+size_t vm_pollfds(struct vm *vm, struct pollfd fds[static VM_POLLFDS]);
+void vm_on_poll(struct vm *vm, const struct pollfd *fds, size_t n);
+/* VM_RUNS until the guest has ended; vm_pollfds() tells when to ask. */
+void vm_report(struct vm *vm, struct vm_report *ret_report);
+
+/* The scratch disk's file has grown; while paused or before vm_run(). */
+int vm_grow_scratch(struct vm *vm, struct cl_err *err) CL_MUST;
+
+#endif

@@ -1,0 +1,56 @@
+/* vmm/vm_priv.h - the inside of a machine, for vm.c and snapshot.c. */
+#ifndef CL_VMM_VM_PRIV_H
+#define CL_VMM_VM_PRIV_H
+
+#include <pthread.h>
+
+#include "vmm/balloon.h"
+#include "vmm/blk.h"
+#include "vmm/console.h"
+#include "vmm/ioapic.h"
+#include "vmm/kvm.h"
+#include "vmm/mem.h"
+#include "vmm/msr.h"
+#include "vmm/ports.h"
+#include "vmm/rng.h"
+#include "vmm/serial.h"
+#include "vmm/vcpu.h"
+#include "vmm/vm.h"
+#include "vmm/vsock.h"
+
+enum vm_slot { VM_ROOT, VM_SCRATCH, VM_VSOCK, VM_RNG, VM_BALLOON, VM_SLOTS_NR };
+/* Of the file: all vCPUs, the devices and the vsock's buffer, with room.  Without it a state could
+ * be of any size. */
+enum { VM_STATE_MAX = 512 << 10 };
+_Static_assert((int)VM_SLOTS_NR <= (int)VM_DEVICES_MAX, "the MMIO map has room");
+_Static_assert((int)VM_VCPUS_MAX == (int)VCPUS_MAX, "one limit, two names");
+
+struct vm {
+    struct vm_config config;
+    struct guest_mem mem;
+    int vm_fd;   /* owned */
+    int wake_fd; /* owned: an eventfd that wakes the main loop */
+    struct vcpu vcpus[VM_VCPUS_MAX];
+    unsigned n_vcpus; /* opened so far */
+    struct vcpu_gate gate;
+    bool gate_ready;
+    struct kvm_cpuid_table cpuid[VM_VCPUS_MAX];
+    struct msr_set msrs; /* which registers this host has */
+
+    pthread_mutex_t devices; /* the device lock: of all below */
+    struct ioapic ioapic;
+    uint64_t lost_interrupts;
+    struct serial serial;
+    struct console console;
+    struct ports ports;
+    struct blk root, scratch;
+    struct vsock vsock;
+    struct rng rng;
+    struct balloon balloon;
+    struct virtio *slots[VM_SLOTS_NR]; /* borrowed from the devices above; NULL = absent */
+    short polled;                      /* what the main loop waits for on the channel */
+
+    uint8_t state[VM_STATE_MAX]; /* untouched, so not resident, until vm_save() or vm_restore() */
+};
+
+#endif
