@@ -1,0 +1,173 @@
+// The interpreter of a JavaScript context: node's vm, and its REPL for await at the top level.
+//
+// fd 3 is a socket to the agent (proto/code_frame.h): lines and code come in, frames go out.  What
+// cells print goes to fds 1 and 2.  It is not started before a template's snapshot: node's OpenSSL
+// generator cannot be reseeded from here, and clones would share their random numbers.
+'use strict';
+const fs = require('fs');
+const net = require('net');
+const repl = require('repl');
+const stream = require('stream');
+const util = require('util');
+const path = require('path');
+const vm = require('vm');
+
+const READY = 1, RESULT = 2, ERROR = 3, ENDED = 4;
+const OK = 1, FAILED = 2, INTERRUPTED = 3;
+const RESULT_MAX = 3 << 20;
+
+// --- frames out ---------------------------------------------------------------------------------
+function varint(n) {
+  const out = [];
+  for (; n > 127; n >>>= 7) out.push(n & 127 | 128);
+  out.push(n);
+  return Buffer.from(out);
+}
+
+function field(number, data) {
+  data = Buffer.isBuffer(data) ? data : Buffer.from(String(data).replaceAll('\0', '?'));
+  return Buffer.concat([varint(number << 3 | 2), varint(data.length), data]);
+}
+
+function send(kind, payload = Buffer.alloc(0)) {
+  const head = Buffer.alloc(5);
+  head.writeUInt32LE(payload.length);
+  head[4] = kind;
+  let data = Buffer.concat([head, payload]);
+  while (data.length > 0) {
+    try {
+      data = data.subarray(fs.writeSync(3, data));
+    } catch (e) {
+      if (e.code !== 'EAGAIN') throw e;
+    }
+  }
+}
+
+function encode(mime, value) {
+  if (Buffer.isBuffer(value) || value instanceof Uint8Array) return Buffer.from(value);
+  if (typeof value !== 'string') return Buffer.from(JSON.stringify(value) ?? 'null');
+  return mime.startsWith('image/') && mime !== 'image/svg+xml' ? Buffer.from(value, 'base64') : Buffer.from(value);
+}
+
+function sendResult(forms, isMain, count) {
+  const parts = [], omitted = [];
+  let total = 0;
+  for (const [mime, value] of Object.entries(forms)) {
+    const data = encode(mime, value);
+    total += data.length;
+    if (total > RESULT_MAX) {
+      total -= data.length;
+      omitted.push(field(4, mime.slice(0, 200)));
+    } else {
+      parts.push(field(1, Buffer.concat([field(1, mime.slice(0, 200)), field(2, data)])));
+    }
+  }
+  if (isMain) parts.push(Buffer.from([0x10, 1]));
+  parts.push(Buffer.from([0x18]), varint(count), ...omitted.slice(0, 16));
+  send(RESULT, Buffer.concat(parts));
+}
+
+function sendError(error) {
+  const isError = util.types.isNativeError(error) || error instanceof Error;
+  const name = isError ? String(error.name) : typeof error;
+  const value = isError ? String(error.message) : util.inspect(error);
+  const own = (line) => !/^\s+at /.test(line) || !(line.includes(__filename) || /\(?node:|new Promise \(<anonymous>\)|^\s+at REPL\d*:/.test(line));
+  const text = isError && error.stack ? String(error.stack).split('\n').filter(own).join('\n') : value;
+  send(ERROR, Buffer.concat([field(1, name.slice(0, 1000)), field(2, value.slice(0, 20000)), field(3, text.slice(0, 60000))]));
+}
+
+function sendEnded(outcome) {
+  send(ENDED, Buffer.from([outcome, outcome === OK ? 0 : 1, 0, 0, 0]));
+}
+
+// --- cells --------------------------------------------------------------------------------------
+let count = 0, interrupted = false, finish = null, refuse = null;
+const server = repl.start({
+  prompt: '', terminal: false, useGlobal: true,
+  input: new stream.PassThrough(),
+  output: new stream.Writable({ write(_chunk, _encoding, done) { done(); } }),
+});
+// The REPL hands what a cell throws to its domain, and what callbacks throw later too.
+const late = (error) => process.stderr.write(`Uncaught ${util.inspect(error)}\n`);
+server._domain.removeAllListeners('error');
+server._domain.on('error', (error) => (refuse ?? late)(error));
+process.on('uncaughtException', late);
+process.on('unhandledRejection', late);
+process.on('SIGINT', () => {
+  interrupted = true; // what awaits is left behind; a loop is ended by the virtual machine
+  finish?.(Object.assign(new Error('interrupted'), { name: 'Interrupted', stack: '' }));
+});
+global.require = require('module').createRequire(path.join(process.cwd(), 'cell.js'));
+global.display = (...values) => {
+  for (const value of values) {
+    const isForms = value !== null && typeof value === 'object' && Object.keys(value).some((k) => /^[a-z]+\/[a-z+.-]+$/.test(k));
+    sendResult(isForms ? value : { 'text/plain': util.inspect(value) }, false, count);
+  }
+};
+
+// The script, or null when only the REPL understands it.
+function compile(code, filename) {
+  const tries = /^\s*\{/.test(code) && !/;\s*$/.test(code) ? [`(${code}\n)`, code] : [code];
+  for (const [i, text] of tries.entries()) {
+    try {
+      return new vm.Script(text, { filename, importModuleDynamically: (name) => import(name) });
+    } catch (error) {
+      if (/\bawait\b/.test(code)) return null;
+      if (i === tries.length - 1) throw error;
+    }
+  }
+}
+
+function run(code, number) {
+  return new Promise((done) => {
+    interrupted = false;
+    count = number;
+    finish = (error, value) => {
+      if (!finish) return;
+      finish = null;
+      if (error) {
+        sendError(error instanceof repl.Recoverable ? error.err : error);
+        sendEnded(interrupted || error.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED' ? INTERRUPTED : FAILED);
+      } else {
+        if (value !== undefined) sendResult({ 'text/plain': util.inspect(value) }, true, number);
+        sendEnded(OK);
+      }
+      done();
+    };
+    refuse = finish; // while it runs without a break
+    try {
+      const script = compile(code, `cell ${number}`);
+      if (script) finish(null, script.runInThisContext({ breakOnSigint: true }));
+      else server.eval(code + '\n', server.context, `cell ${number}`, (...answer) => finish?.(...answer));
+    } catch (error) {
+      finish?.(error);
+    }
+    refuse = null;
+  });
+}
+
+// --- the loop -----------------------------------------------------------------------------------
+let input = Buffer.alloc(0), working = false;
+async function take() {
+  if (working) return;
+  working = true;
+  for (;;) {
+    const end = input.indexOf(10);
+    if (end < 0) break;
+    const [verb, number, bytes] = input.subarray(0, end).toString().split(' ');
+    const need = verb === 'seed' ? 0 : Number(bytes);
+    if (input.length < end + 1 + need) break;
+    const code = input.subarray(end + 1, end + 1 + need).toString();
+    input = input.subarray(end + 1 + need);
+    if (verb !== 'seed') await run(code, verb === 'run' ? Number(number) : 0);
+  }
+  working = false;
+}
+
+const wire = new net.Socket({ fd: 3, readable: true, writable: false });
+wire.on('data', (data) => {
+  input = Buffer.concat([input, data]);
+  take();
+});
+wire.on('end', () => process.exit(0));
+send(READY);

@@ -1,0 +1,26 @@
+/* agent/scratch.h - the writable layer under the overlay: on the scratch disk, or a tmpfs.
+ *
+ * The disk is a sparse file of the host, made for this VM and gone with it.  Its file system (ext4,
+ * empty, small) is grown to the size of the disk: at boot to the template's, and when a sandbox
+ * may have more the host enlarges the disk first.
+ * Thread: the agent's; a disk that grows is awaited for SCRATCH_WAIT_MS at most.
+ */
+#ifndef CL_AGENT_SCRATCH_H
+#define CL_AGENT_SCRATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/util.h"
+
+enum { SCRATCH_DEVICE = 32, SCRATCH_WAIT_MS = 2000 };
+
+/* The device node of the disk with the serial "scratch"; false while there is none. */
+bool scratch_find(char device[static SCRATCH_DEVICE]);
+/* Grow the file system to the whole disk, which must reach `bytes` (0 = as it is). */
+int scratch_grow(int scratch_fd, uint64_t bytes, struct cl_err *err) CL_MUST;
+/* Let user code have this much of it; 0 = what there is. */
+int scratch_limit(int scratch_fd, uint64_t bytes, struct cl_err *err) CL_MUST;
+
+#endif
