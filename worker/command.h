@@ -1,0 +1,30 @@
+/* worker/command.h - the short commands of a scheduler on execs, files and lifetimes.
+ *
+ * Every command is answered exactly once by `reply`, maybe later (Wait, files).
+ * Owns:    a command that waits, until its reply.
+ * Thread:  the worker loop.
+ */
+#ifndef CL_WORKER_COMMAND_H
+#define CL_WORKER_COMMAND_H
+
+#include "worker/unit.h"
+
+enum { COMMANDS_MAX = 4096 }; /* that wait; without a bound a client could pile up Waits */
+
+typedef void command_reply_fn(void *arg, Cloche__V1__ExecAnswer *answer);
+
+struct commands {
+    struct cl_loop *loop;
+    struct units *units;
+    command_reply_fn *reply;
+    void *arg;
+    struct cl_list waiting;
+    size_t n_waiting;
+};
+
+void commands_init(struct commands *c);
+/* Answers what waits with UNAVAILABLE. */
+void commands_fini(struct commands *c);
+void command_run(struct commands *c, const Cloche__V1__ExecCommand *command);
+
+#endif

@@ -1,0 +1,60 @@
+/* worker/exec.h - one process in a guest, as an object: it outlives the streams that follow it.
+ *
+ * Owns:    its command, its spool, its guest stream until that closes, its result.
+ * Borrows: the guest (the unit closes streams before it frees the guest).
+ * Thread:  the worker loop.
+ */
+#ifndef CL_WORKER_EXEC_H
+#define CL_WORKER_EXEC_H
+
+#include "base/id.h"
+#include "cloche/v1/common.pb-c.h"
+#include "worker/guest.h"
+#include "worker/spool.h"
+
+enum {
+    EXEC_TIMEOUT_GRACE_S = 5, /* after the agent's own limit, the VM goes */
+    EXEC_OUTPUT_DEFAULT_MIB = 64,
+    EXEC_TIMEOUT_DEFAULT_S = 300,
+};
+
+struct exec;
+
+/* The process ended; exec_result() is final.  Runs once. */
+typedef void exec_ended_fn(void *arg, struct exec *exec);
+
+struct exec_options {
+    struct cl_loop *loop;
+    struct guest *guest;
+    const char *spool_dir;
+    const char *id;
+    const Cloche__V1__Command *command; /* copied */
+    const char *traceparent; /* W3C trace context, for the process's environment; "" = none */
+    exec_ended_fn *on_end;
+    void *arg;
+};
+
+int exec_start(const struct exec_options *options, struct exec **ret_exec,
+               struct cl_err *err) CL_MUST;
+/* NULL is a no-op.  The process is not told: end the guest or signal first. */
+void exec_free(struct exec *exec);
+/* The guest is gone: end with this outcome unless it has ended. */
+void exec_abort(struct exec *exec, Cloche__V1__Outcome outcome, Cloche__V1__Reason reason,
+                const char *message);
+
+const char *exec_id(const struct exec *exec);
+bool exec_is_running(const struct exec *exec);
+struct spool *exec_spool(struct exec *exec);
+const Cloche__V1__Command *exec_command(const struct exec *exec);
+uint64_t exec_started_wall_ns(const struct exec *exec);
+/* Borrowed until the exec is freed; complete once it is not running. */
+const Cloche__V1__ExecResult *exec_result(const struct exec *exec);
+
+int exec_signal(struct exec *exec, int signo, struct cl_err *err) CL_MUST;
+int exec_resize(struct exec *exec, uint32_t rows, uint32_t columns, struct cl_err *err) CL_MUST;
+
+/* stdin: takes what fits, returns how much; on_room (set once, NULL = nobody) when more fits. */
+size_t exec_write_stdin(struct exec *exec, const void *data, size_t n, bool eof);
+void exec_set_stdin_room(struct exec *exec, void (*on_room)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,247 @@
+/* worker/guard_main.c - cloche-guard: parent of one VM, and its end when the lease runs out.
+ *
+ * Usage: cloche-guard CONTROL_FD DEADLINE_NS UID GID FLAGS CGROUP[:CGROUP…] -- COMMAND…
+ *   FLAGS   letters: n namespaces, u a user namespace, c change uid, k /dev/kvm,
+ *           b bare (COMMAND is a static program that opens no file); "-" for none
+ * Owns:    the VM's process and its cgroups' members.
+ * Never allocates after start, never reads a byte that the guest could have written.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/conf.h"
+#include "worker/guard.h"
+#include "worker/jail.h"
+#include "worker/seccomp.h"
+
+enum { GUARD_NOFILE = 64 };
+
+struct guard {
+    struct jail jail;
+    int control; /* owned; -1 once the worker is gone */
+    int timer;   /* owned */
+    int vm_fd;   /* owned: pidfd */
+    pid_t vm;
+    enum guard_cause cause;
+};
+
+static void tell(struct guard *g, enum guard_message_type type, uint32_t detail, uint64_t value)
+{
+    struct guard_message m = {.type = type, .detail = detail, .value = value};
+    if (g->control >= 0 && send(g->control, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
+        errno != EAGAIN)
+        g->control = -1; /* the worker is gone; its restarted self reads our state file */
+}
+
+static void arm(struct guard *g, uint64_t deadline_ns)
+{
+    struct itimerspec at = {.it_value = {.tv_sec = (time_t)(deadline_ns / CL_NS_PER_S),
+                                         .tv_nsec = (long)(deadline_ns % CL_NS_PER_S)}};
+    if (timerfd_settime(g->timer, TFD_TIMER_ABSTIME, &at, NULL) < 0)
+        g->cause = GUARD_CAUSE_DEADLINE; /* a deadline we cannot keep has passed */
+}
+
+/* Everything in the cgroups, also what left the process group. */
+static void kill_cgroups(const struct guard *g)
+{
+    for (int i = 0; i < g->jail.n_cgroups; i++) {
+        char path[512];
+        (void)snprintf(path, sizeof path, "%s/cgroup.kill", g->jail.cgroups[i]);
+        int fd = open(path, O_WRONLY | O_CLOEXEC);
+        if (fd >= 0) {
+            (void)!write(fd, "1", 1);
+            (void)close(fd);
+            continue;
+        }
+        (void)snprintf(path, sizeof path, "%s/cgroup.procs", g->jail.cgroups[i]);
+        FILE *f = fopen(path, "re");
+        long pid;
+        while (f && fscanf(f, "%ld", &pid) == 1) {
+            if (pid > 1 && pid != getpid())
+                (void)kill((pid_t)pid, SIGKILL);
+        }
+        if (f)
+            (void)fclose(f);
+    }
+}
+
+static void kill_vm(struct guard *g, enum guard_cause cause)
+{
+    if (g->cause)
+        return;
+    g->cause = cause;
+    (void)kill(g->vm, SIGKILL);
+    (void)kill(-g->vm, SIGKILL);
+    kill_cgroups(g);
+}
+
+static void on_control(struct guard *g)
+{
+    struct guard_message m;
+    ssize_t n = recv(g->control, &m, sizeof m, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n != (ssize_t)sizeof m) {
+        g->control = -1; /* the VM lives on until its deadline */
+        return;
+    }
+    if (m.type == GUARD_DEADLINE)
+        arm(g, m.value);
+    else
+        kill_vm(g, GUARD_CAUSE_KILLED); /* GUARD_KILL, or a worker that we do not understand */
+}
+
+static volatile sig_atomic_t asked_to_end;
+
+static void on_term(int signo)
+{
+    (void)signo;
+    asked_to_end = 1;
+}
+
+/* Wait for the VM's end; returns its wait status. */
+static int watch(struct guard *g)
+{
+    for (;;) {
+        struct pollfd fds[] = {{.fd = g->vm_fd, .events = POLLIN},
+                               {.fd = g->timer, .events = POLLIN},
+                               {.fd = g->control, .events = POLLIN}};
+        int n = poll(fds, CL_COUNT(fds), -1);
+        if (asked_to_end)
+            kill_vm(g, GUARD_CAUSE_KILLED);
+        if (n < 0)
+            continue;
+        int status;
+        if (fds[0].revents && waitpid(g->vm, &status, WNOHANG) == g->vm)
+            return status;
+        if (fds[1].revents)
+            kill_vm(g, GUARD_CAUSE_DEADLINE);
+        if (fds[1].revents && g->cause) {
+            struct itimerspec off = {0};
+            (void)timerfd_settime(g->timer, 0, &off, NULL);
+        }
+        if (fds[2].revents)
+            on_control(g);
+    }
+}
+
+/* A bare jail has no path to its program, so that is opened before and started by its fd. */
+static void start_program(const struct guard *g, int program, char **command)
+{
+    char *env[] = {NULL};
+    if (g->jail.bare)
+        (void)syscall(SYS_execveat, program, "", command, env, AT_EMPTY_PATH);
+    else
+        (void)execve(command[0], command, env);
+}
+
+static _Noreturn void run_vm(const struct guard *g, char **command)
+{
+    struct cl_err err = {0};
+    int program = open(command[0], O_PATH | O_CLOEXEC);
+    (void)setpgid(0, 0);
+    if (jail_enter(&g->jail, &err) == 0) {
+        start_program(g, program, command);
+        (void)cl_fail(&err, CL_E_SYS, errno, "exec '%s'", command[0]);
+    }
+    (void)dprintf(STDERR_FILENO, "cloche-guard: %s\n", err.text);
+    _exit(125);
+}
+
+static pid_t spawn(const struct guard *g, char **command)
+{
+    pid_t pid =
+        (pid_t)syscall(SYS_clone, jail_clone_flags(&g->jail) | SIGCHLD, NULL, NULL, NULL, 0);
+    if (pid == 0)
+        run_vm(g, command);
+    return pid;
+}
+
+static int parse(struct guard *g, int argc, char **argv, char ***ret_command,
+                 uint64_t *ret_deadline)
+{
+    uint64_t control, uid, gid;
+    if (argc < 9 || strcmp(argv[7], "--") != 0 || cl_parse_u64(argv[1], &control, NULL) < 0 ||
+        cl_parse_u64(argv[2], ret_deadline, NULL) < 0 || cl_parse_u64(argv[3], &uid, NULL) < 0 ||
+        cl_parse_u64(argv[4], &gid, NULL) < 0)
+        return -1;
+    g->control = (int)control;
+    g->jail = (struct jail){
+        .uid = (uid_t)uid,
+        .gid = (gid_t)gid,
+        .namespaces = strchr(argv[5], 'n'),
+        .in_user_namespace = strchr(argv[5], 'u'),
+        .change_uid = strchr(argv[5], 'c'),
+        .kvm = strchr(argv[5], 'k'),
+        .bare = strchr(argv[5], 'b'),
+        .nofile = GUARD_NOFILE,
+    };
+    for (char *at = argv[6]; *at && g->jail.n_cgroups < JAIL_CGROUPS_MAX;) {
+        g->jail.cgroups[g->jail.n_cgroups++] = at;
+        at += strcspn(at, ":");
+        if (*at)
+            *at++ = '\0';
+    }
+    *ret_command = argv + 8;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct guard g = {.control = -1, .timer = -1, .vm_fd = -1};
+    char **command;
+    uint64_t deadline_ns;
+    if (parse(&g, argc, argv, &command, &deadline_ns) < 0) {
+        (void)fprintf(
+            stderr,
+            "usage: cloche-guard CONTROL_FD DEADLINE_NS UID GID FLAGS CGROUPS -- COMMAND...\n"
+            "started by cloche-worker, not by hand\n");
+        return 2;
+    }
+    (void)setsid();
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    (void)signal(SIGPIPE, SIG_IGN);
+    struct sigaction term = {.sa_handler = on_term};
+    (void)sigaction(SIGTERM, &term, NULL);
+    (void)fcntl(g.control, F_SETFD, FD_CLOEXEC);
+    g.timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (g.timer < 0)
+        return 125;
+    arm(&g, deadline_ns);
+    g.vm = spawn(&g, command);
+    g.vm_fd = g.vm > 0 ? (int)syscall(SYS_pidfd_open, g.vm, 0) : -1;
+    if (g.vm_fd < 0) {
+        tell(&g, GUARD_ENDED, GUARD_CAUSE_SETUP, (uint64_t)errno);
+        return 125;
+    }
+    /* What the VM inherited is not ours to hold. */
+    for (int fd = 3; fd < (int)GUARD_NOFILE * 4; fd++) {
+        if (fd != g.control && fd != g.timer && fd != g.vm_fd)
+            (void)close(fd);
+    }
+    struct cl_err err = {0};
+    if (guard_seccomp(&err) < 0) {
+        (void)dprintf(STDERR_FILENO, "cloche-guard: %s\n", err.text);
+        kill_vm(&g, GUARD_CAUSE_SETUP);
+    }
+    tell(&g, GUARD_STARTED, 0, (uint64_t)g.vm);
+    int status = watch(&g);
+    kill_cgroups(&g);
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        ;
+    tell(&g, GUARD_ENDED, g.cause ? g.cause : GUARD_CAUSE_EXITED, (uint64_t)status);
+    _exit(0); /* what libraries do at an exit is more than the filter allows */
+}

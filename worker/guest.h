@@ -1,0 +1,73 @@
+/* worker/guest.h - the worker's end of the guest protocol: one per VM, many streams.
+ *
+ * Owns:    its streams and buffers.  Borrows the channel fd and the loop.
+ * Thread:  the worker loop.  No callback runs inside a call of this module.
+ * Trust:   the guest is hostile: a malformed frame, a frame for a stream that is not open, or more
+ *          data than it has credit for breaks the guest (on_broken), and the VM is ended.
+ * Source:  proto/cloche/v1/guest.proto.
+ */
+#ifndef CL_WORKER_GUEST_H
+#define CL_WORKER_GUEST_H
+
+#include "base/loop.h"
+#include "cloche/v1/guest.pb-c.h"
+
+enum {
+    GUEST_STREAMS_BOOTED = 1,         /* first stream of a booted guest */
+    GUEST_STREAMS_RESTORED = 1 << 20, /* and of a clone: above any that the template used */
+    GUEST_STREAMS_MAX = 64,           /* at once; the agent has the same limit */
+    GUEST_OUT_MAX = 4 * 1024 * 1024,  /* queued towards the guest: one that does not read */
+};
+
+struct guest;
+struct guest_stream;
+
+struct guest_events {
+    void (*on_hello)(void *arg, const Cloche__V1__GuestHello *hello);
+    void (*on_identity)(void *arg, const Cloche__V1__GuestIdentityDone *done);
+    void (*on_stats)(void *arg, const Cloche__V1__GuestStats *stats);
+    /* The protocol was broken or the channel closed; nothing works from here on. */
+    void (*on_broken)(void *arg, const struct cl_err *why);
+};
+
+/* Of one stream.  Frames live until the callback returns. */
+struct guest_stream_events {
+    void (*on_frame)(void *arg, const Cloche__V1__GuestFrame *frame);
+    /* Room again for guest_stream_write(). */
+    void (*on_room)(void *arg);
+    /* The stream ended: after its last frame, a Reset, or with the guest.  The pointer is dead. */
+    void (*on_close)(void *arg, const struct cl_err *why);
+};
+
+/* Streams are numbered from first_stream on: a restored agent remembers the numbers of before. */
+int guest_new(struct cl_loop *loop, int fd, uint64_t first_stream,
+              const struct guest_events *events, void *arg, struct guest **ret_guest,
+              struct cl_err *err) CL_MUST;
+/* Closes all streams (their on_close runs).  NULL is a no-op. */
+void guest_free(struct guest *guest);
+/* Hand the events to another owner (a warm VM is claimed). */
+void guest_set_events(struct guest *guest, const struct guest_events *events, void *arg);
+
+int guest_identify(struct guest *guest, const Cloche__V1__GuestIdentity *identity,
+                   struct cl_err *err) CL_MUST;
+int guest_ask_stats(struct guest *guest, struct cl_err *err) CL_MUST;
+
+/* Open a stream with an Exec, a FileOp, a ContextOp or a Cell; the frame's stream is filled in. */
+int guest_open(struct guest *guest, Cloche__V1__GuestFrame *frame,
+               const struct guest_stream_events *events, void *arg,
+               struct guest_stream **ret_stream, struct cl_err *err) CL_MUST;
+/* Send bytes of a channel; returns how many were taken (credit and queue allow), on_room follows
+ * when fewer than n.  eof needs all n bytes taken. */
+size_t guest_stream_write(struct guest_stream *s, Cloche__V1__GuestChannel channel,
+                          const void *data, size_t n, bool eof);
+/* The receiver has dealt with n bytes: give the guest credit for as many. */
+void guest_stream_consume(struct guest_stream *s, size_t n);
+int guest_stream_signal(struct guest_stream *s, int signo, struct cl_err *err) CL_MUST;
+int guest_stream_resize(struct guest_stream *s, uint32_t rows, uint32_t columns,
+                        struct cl_err *err) CL_MUST;
+/* Give it up; on_close follows. */
+void guest_stream_reset(struct guest_stream *s, const char *reason);
+/* The same for an owner that goes away: none of its events runs any more. */
+void guest_stream_forget(struct guest_stream *s, const char *reason);
+
+#endif

@@ -1,0 +1,474 @@
+/* worker/guest_io.c - see worker/guest.h. */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/own.h"
+#include "proto/guest_frame.h"
+#include "worker/guest.h"
+
+enum {
+    IN_MAX = 2 * (GUEST_FRAME_MAX + GUEST_FRAME_HEADER),
+    READ_STEP = 65536,
+    CONSUME_STEP = GUEST_WINDOW_INITIAL / 4, /* credit is given back in pieces of this size */
+};
+
+struct guest_stream {
+    struct cl_list link;
+    struct guest *guest; /* borrowed: lives longer */
+    uint64_t id;
+    struct guest_stream_events events;
+    void *arg;
+    uint64_t send_credit; /* bytes that we may send */
+    uint64_t recv_credit; /* bytes that the guest may send */
+    uint64_t consumed;    /* taken, not given back yet */
+    bool wants_room;
+    bool closed;
+    struct cl_err why;
+};
+
+struct guest {
+    struct cl_loop *loop; /* borrowed */
+    int fd;               /* borrowed */
+    struct guest_events events;
+    void *arg;
+    struct cl_fd_watch in_watch, out_watch;
+    struct cl_timer kick; /* runs what must not run inside a call: closes and breaks */
+    struct cl_list streams;
+    struct cl_list closed; /* waiting for their on_close */
+    size_t n_streams;
+    uint64_t next_id;
+    struct cl_buf in, out;
+    bool broken, told;
+    struct cl_err why;
+};
+
+static void break_guest(struct guest *g, const struct cl_err *why)
+{
+    if (g->broken)
+        return;
+    g->broken = true;
+    g->why = *why;
+    cl_fd_watch_set(&g->in_watch, false);
+    cl_fd_watch_set(&g->out_watch, false);
+    cl_timer_start(&g->kick, 0);
+}
+
+static void break_with(struct guest *g, enum cl_code code, int sys, const char *text)
+{
+    struct cl_err why = {0};
+    (void)cl_fail(&why, code, sys, "%s", text);
+    break_guest(g, &why);
+}
+
+static void close_stream(struct guest_stream *s, const struct cl_err *why)
+{
+    if (s->closed)
+        return;
+    s->closed = true;
+    if (why)
+        s->why = *why;
+    cl_list_unlink(&s->link);
+    cl_list_push(&s->guest->closed, &s->link);
+    cl_timer_start(&s->guest->kick, 0);
+}
+
+static void run_closes(struct guest *g)
+{
+    while (!cl_list_empty(&g->closed)) {
+        struct guest_stream *s = CL_LIST_ENTRY(g->closed.next, struct guest_stream, link);
+        cl_list_unlink(&s->link);
+        g->n_streams--;
+        s->events.on_close(s->arg, s->why.code ? &s->why : NULL);
+        cl_free(s);
+    }
+}
+
+static void on_kick(void *arg)
+{
+    struct guest *g = arg;
+    if (g->broken) {
+        CL_LIST_FOREACH (node, &g->streams)
+            close_stream(CL_LIST_ENTRY(node, struct guest_stream, link), &g->why);
+    }
+    run_closes(g);
+    if (g->broken && !g->told) {
+        g->told = true;
+        g->events.on_broken(g->arg, &g->why); /* may free g */
+    }
+}
+
+/* --- output --------------------------------------------------------------------------------- */
+
+static void flush(struct guest *g)
+{
+    while (g->out.len > 0 && !g->broken) {
+        ssize_t n = send(g->fd, g->out.data, g->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            break;
+        if (n < 0) {
+            break_with(g, CL_E_GUEST, errno, "write to the agent");
+            return;
+        }
+        cl_buf_consume(&g->out, (size_t)n);
+    }
+    cl_fd_watch_set(&g->out_watch, g->out.len > 0 && !g->broken);
+}
+
+static void offer_room(struct guest *g)
+{
+    CL_LIST_FOREACH (node, &g->streams) {
+        struct guest_stream *s = CL_LIST_ENTRY(node, struct guest_stream, link);
+        if (s->wants_room && s->send_credit > 0 && g->out.len < GUEST_OUT_MAX / 2 && !g->broken) {
+            s->wants_room = false;
+            s->events.on_room(s->arg);
+        }
+    }
+}
+
+static void on_writable(int fd, int what, void *arg)
+{
+    (void)fd, (void)what;
+    struct guest *g = arg;
+    flush(g);
+    offer_room(g);
+}
+
+static int send_frame(struct guest *g, const Cloche__V1__GuestFrame *frame, struct cl_err *err)
+{
+    if (g->broken)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "the agent is gone");
+    if (guest_frame_pack(&g->out, frame, GUEST_COMMAND_MAX, err) < 0)
+        return -1;
+    flush(g);
+    return 0;
+}
+
+/* --- input ---------------------------------------------------------------------------------- */
+
+static struct guest_stream *find_stream(struct guest *g, uint64_t id)
+{
+    CL_LIST_FOREACH (node, &g->streams) {
+        struct guest_stream *s = CL_LIST_ENTRY(node, struct guest_stream, link);
+        if (s->id == id)
+            return s;
+    }
+    return NULL;
+}
+
+static int on_connection_frame(struct guest *g, const Cloche__V1__GuestFrame *f, struct cl_err *err)
+{
+    switch ((int)f->body_case) { /* hostile: any value, and generated, so no exhaustive switch */
+    case CLOCHE__V1__GUEST_FRAME__BODY_HELLO:
+        if (f->hello->protocol_major != GUEST_PROTOCOL_MAJOR)
+            return cl_fail(
+                err, CL_E_PEER, 0,
+                "the agent speaks protocol %u, this worker %d: rebuild the template with "
+                "`cloche template build`",
+                f->hello->protocol_major, GUEST_PROTOCOL_MAJOR);
+        g->events.on_hello(g->arg, f->hello);
+        return 0;
+    case CLOCHE__V1__GUEST_FRAME__BODY_IDENTITY_DONE:
+        g->events.on_identity(g->arg, f->identity_done);
+        return 0;
+    case CLOCHE__V1__GUEST_FRAME__BODY_STATS:
+        if (g->events.on_stats)
+            g->events.on_stats(g->arg, f->stats);
+        return 0;
+    case CLOCHE__V1__GUEST_FRAME__BODY_PONG:
+        return 0;
+    default:
+        return cl_fail(err, CL_E_PEER, 0, "the agent sent a frame of kind %d on stream 0",
+                       (int)f->body_case);
+    }
+}
+
+static int on_data(struct guest_stream *s, const Cloche__V1__GuestData *data, struct cl_err *err)
+{
+    if (data->bytes.len > s->recv_credit)
+        return cl_fail(err, CL_E_PEER, 0, "the agent sent more than its credit");
+    s->recv_credit -= data->bytes.len;
+    return 0;
+}
+
+static int on_stream_frame(struct guest *g, const Cloche__V1__GuestFrame *f, struct cl_err *err)
+{
+    struct guest_stream *s = find_stream(g, f->stream);
+    if (!s) /* one that we reset; the agent had not heard yet */
+        return f->stream < g->next_id ? 0 : cl_fail(err, CL_E_PEER, 0, "the agent opened a stream");
+    switch ((int)f->body_case) { /* hostile: any value, and generated, so no exhaustive switch */
+    case CLOCHE__V1__GUEST_FRAME__BODY_WINDOW:
+        s->send_credit += f->window->bytes;
+        if (s->wants_room) {
+            s->wants_room = false;
+            s->events.on_room(s->arg);
+        }
+        return 0;
+    case CLOCHE__V1__GUEST_FRAME__BODY_RESET: {
+        struct cl_err why = {0};
+        (void)cl_fail(&why, CL_E_GUEST, 0, "the agent gave up: %.200s", f->reset->reason);
+        close_stream(s, &why);
+        return 0;
+    }
+    case CLOCHE__V1__GUEST_FRAME__BODY_DATA:
+        if (on_data(s, f->data, err) < 0)
+            return -1;
+        CL_FALLTHROUGH;
+    case CLOCHE__V1__GUEST_FRAME__BODY_EXEC_STARTED:
+    case CLOCHE__V1__GUEST_FRAME__BODY_CELL_STARTED:
+        s->events.on_frame(s->arg, f);
+        return 0;
+    case CLOCHE__V1__GUEST_FRAME__BODY_EXEC_ENDED:
+    case CLOCHE__V1__GUEST_FRAME__BODY_CELL_ENDED:
+    case CLOCHE__V1__GUEST_FRAME__BODY_CONTEXT_RESULT:
+        s->events.on_frame(s->arg, f);
+        close_stream(s, NULL);
+        return 0;
+    case CLOCHE__V1__GUEST_FRAME__BODY_FILE_RESULT:
+        s->events.on_frame(s->arg, f);
+        if (!f->file_result->more)
+            close_stream(s, NULL);
+        return 0;
+    default:
+        return cl_fail(err, CL_E_PEER, 0, "the agent sent a frame of kind %d on a stream",
+                       (int)f->body_case);
+    }
+}
+
+/* One frame off the input; 1 = there was one. */
+static int take_frame(struct guest *g, struct cl_err *err)
+{
+    struct cl_arena *arena;
+    if (cl_arena_new(GUEST_ARENA_FACTOR * GUEST_FRAME_MAX, &arena, err) < 0)
+        return -1;
+    const Cloche__V1__GuestFrame *frame;
+    size_t used;
+    int rc = guest_frame_parse(g->in.data, g->in.len, GUEST_FRAME_MAX, arena, &frame, &used, err);
+    if (rc == 0 && frame) {
+        rc = frame->stream == 0 ? on_connection_frame(g, frame, err)
+                                : on_stream_frame(g, frame, err);
+        cl_buf_consume(&g->in, used);
+        rc = rc < 0 ? -1 : 1;
+    }
+    cl_arena_free(arena);
+    return rc;
+}
+
+static void on_readable(int fd, int what, void *arg)
+{
+    (void)what;
+    struct guest *g = arg;
+    struct cl_err err = {0};
+    if (cl_buf_reserve(&g->in, CL_MIN((size_t)READ_STEP, IN_MAX - g->in.len), &err) < 0) {
+        break_guest(g, &err);
+        return;
+    }
+    ssize_t n = recv(fd, g->in.data + g->in.len, CL_MIN((size_t)READ_STEP, IN_MAX - g->in.len),
+                     MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        break_with(g, CL_E_GUEST, n < 0 ? errno : 0, "the agent closed its channel");
+        return;
+    }
+    g->in.len += (size_t)n;
+    int rc = 1;
+    while (rc == 1 && !g->broken)
+        rc = take_frame(g, &err);
+    if (rc < 0)
+        break_guest(g, &err);
+}
+
+/* --- life ----------------------------------------------------------------------------------- */
+
+int guest_new(struct cl_loop *loop, int fd, uint64_t first_stream,
+              const struct guest_events *events, void *arg, struct guest **ret_guest,
+              struct cl_err *err)
+{
+    struct guest *g = cl_zalloc(sizeof *g);
+    if (!g)
+        return cl_fail(err, CL_E_NOMEM, 0, "guest");
+    *g = (struct guest){
+        .loop = loop, .fd = fd, .events = *events, .arg = arg, .next_id = first_stream};
+    cl_list_init(&g->streams);
+    cl_list_init(&g->closed);
+    cl_buf_init(&g->in, IN_MAX);
+    cl_buf_init(&g->out, GUEST_OUT_MAX);
+    if (cl_timer_init(&g->kick, loop, on_kick, g, err) < 0 ||
+        cl_fd_watch_init(&g->in_watch, loop, fd, CL_READ, on_readable, g, err) < 0 ||
+        cl_fd_watch_init(&g->out_watch, loop, fd, CL_WRITE, on_writable, g, err) < 0) {
+        guest_free(g);
+        return -1;
+    }
+    cl_fd_watch_set(&g->out_watch, false);
+    *ret_guest = g;
+    return 0;
+}
+
+void guest_free(struct guest *guest)
+{
+    if (!guest)
+        return;
+    struct cl_err why = {0};
+    (void)cl_fail(&why, CL_E_CANCELLED, 0, "the sandbox ended");
+    CL_LIST_FOREACH (node, &guest->streams)
+        close_stream(CL_LIST_ENTRY(node, struct guest_stream, link),
+                     guest->broken ? &guest->why : &why);
+    run_closes(guest);
+    cl_timer_fini(&guest->kick);
+    cl_fd_watch_fini(&guest->in_watch);
+    cl_fd_watch_fini(&guest->out_watch);
+    cl_buf_fini(&guest->in);
+    cl_buf_fini(&guest->out);
+    cl_free(guest);
+}
+
+void guest_set_events(struct guest *guest, const struct guest_events *events, void *arg)
+{
+    guest->events = *events;
+    guest->arg = arg;
+}
+
+int guest_identify(struct guest *guest, const Cloche__V1__GuestIdentity *identity,
+                   struct cl_err *err)
+{
+    GUEST_FRAME(frame, 0, IDENTITY, identity, (Cloche__V1__GuestIdentity *)(uintptr_t)identity);
+    return send_frame(guest, &frame, err);
+}
+
+int guest_ask_stats(struct guest *guest, struct cl_err *err)
+{
+    Cloche__V1__GuestStatsRequest ask = CLOCHE__V1__GUEST_STATS_REQUEST__INIT;
+    GUEST_FRAME(frame, 0, STATS_REQUEST, stats_request, &ask);
+    return send_frame(guest, &frame, err);
+}
+
+int guest_open(struct guest *guest, Cloche__V1__GuestFrame *frame,
+               const struct guest_stream_events *events, void *arg,
+               struct guest_stream **ret_stream, struct cl_err *err)
+{
+    if (guest->n_streams >= GUEST_STREAMS_MAX)
+        return cl_fail(err, CL_E_TOOBIG, 0,
+                       "%d commands, cells and file transfers run in this sandbox already",
+                       GUEST_STREAMS_MAX);
+    struct guest_stream *s = cl_zalloc(sizeof *s);
+    if (!s)
+        return cl_fail(err, CL_E_NOMEM, 0, "stream");
+    *s = (struct guest_stream){.guest = guest,
+                               .id = guest->next_id,
+                               .events = *events,
+                               .arg = arg,
+                               .send_credit = GUEST_WINDOW_INITIAL,
+                               .recv_credit = GUEST_WINDOW_INITIAL};
+    frame->stream = s->id;
+    if (send_frame(guest, frame, err) < 0) {
+        cl_free(s);
+        return -1;
+    }
+    guest->next_id++;
+    guest->n_streams++;
+    cl_list_push(&guest->streams, &s->link);
+    *ret_stream = s;
+    return 0;
+}
+
+size_t guest_stream_write(struct guest_stream *s, Cloche__V1__GuestChannel channel,
+                          const void *data, size_t n, bool eof)
+{
+    const uint8_t *from = data;
+    size_t done = 0;
+    while (!s->closed && !s->guest->broken) {
+        size_t step = CL_MIN(CL_MIN(n - done, (size_t)GUEST_DATA_MAX), (size_t)s->send_credit);
+        bool full = s->guest->out.len > GUEST_OUT_MAX / 2;
+        if (n > done && (step == 0 || full)) {
+            s->wants_room = true;
+            break;
+        }
+        Cloche__V1__GuestData piece = CLOCHE__V1__GUEST_DATA__INIT;
+        piece.channel = channel;
+        piece.bytes.data = (uint8_t *)(uintptr_t)(from + done);
+        piece.bytes.len = step;
+        piece.eof = eof && done + step == n;
+        if (step == 0 && !piece.eof)
+            break;
+        GUEST_FRAME(frame, s->id, DATA, data, &piece);
+        if (send_frame(s->guest, &frame, NULL) < 0)
+            break;
+        s->send_credit -= step;
+        done += step;
+        if (done == n)
+            break;
+    }
+    return done;
+}
+
+void guest_stream_consume(struct guest_stream *s, size_t n)
+{
+    s->consumed += n;
+    if (s->consumed < CONSUME_STEP || s->closed)
+        return;
+    Cloche__V1__GuestWindow window = CLOCHE__V1__GUEST_WINDOW__INIT;
+    window.bytes = (uint32_t)s->consumed;
+    GUEST_FRAME(frame, s->id, WINDOW, window, &window);
+    if (send_frame(s->guest, &frame, NULL) < 0)
+        return;
+    s->recv_credit += s->consumed;
+    s->consumed = 0;
+}
+
+int guest_stream_signal(struct guest_stream *s, int signo, struct cl_err *err)
+{
+    Cloche__V1__GuestSignal body = CLOCHE__V1__GUEST_SIGNAL__INIT;
+    body.signal = signo;
+    GUEST_FRAME(frame, s->id, SIGNAL, signal, &body);
+    return send_frame(s->guest, &frame, err);
+}
+
+int guest_stream_resize(struct guest_stream *s, uint32_t rows, uint32_t columns, struct cl_err *err)
+{
+    Cloche__V1__GuestResize body = CLOCHE__V1__GUEST_RESIZE__INIT;
+    body.rows = rows;
+    body.columns = columns;
+    GUEST_FRAME(frame, s->id, RESIZE, resize, &body);
+    return send_frame(s->guest, &frame, err);
+}
+
+void guest_stream_reset(struct guest_stream *s, const char *reason)
+{
+    if (s->closed)
+        return;
+    Cloche__V1__GuestReset body = CLOCHE__V1__GUEST_RESET__INIT;
+    body.reason = (char *)(uintptr_t)reason;
+    GUEST_FRAME(frame, s->id, RESET, reset, &body);
+    struct cl_err why = {0};
+    (void)cl_fail(&why, CL_E_CANCELLED, 0, "%s", reason);
+    (void)!send_frame(s->guest, &frame, NULL);
+    close_stream(s, &why);
+}
+
+static void forgotten_frame(void *arg, const Cloche__V1__GuestFrame *frame)
+{
+    (void)arg, (void)frame;
+}
+
+static void forgotten_room(void *arg)
+{
+    (void)arg;
+}
+
+static void forgotten_close(void *arg, const struct cl_err *why)
+{
+    (void)arg, (void)why;
+}
+
+void guest_stream_forget(struct guest_stream *s, const char *reason)
+{
+    static const struct guest_stream_events nobody = {forgotten_frame, forgotten_room,
+                                                      forgotten_close};
+    s->events = nobody;
+    guest_stream_reset(s, reason);
+}

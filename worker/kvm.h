@@ -1,0 +1,22 @@
+/* worker/kvm.h - the driver `kvm`: cloche-vmm, the project's own monitor, on hardware KVM.
+ *
+ * Each VM is one jailed cloche-vmm with an empty root: it opens nothing, everything comes to it as
+ * fds over its control socket (vmm/control.h).  What it answers is as hostile as its guest.
+ */
+#ifndef CL_WORKER_KVM_H
+#define CL_WORKER_KVM_H
+
+#include "worker/state_mac.h"
+#include "worker/vm_driver.h"
+#include "worker/vm_process.h"
+
+struct kvm_settings {
+    const char *binary; /* borrowed: path of cloche-vmm */
+    struct vm_host host;
+    struct state_mac_key key; /* of this run of the worker: its snapshots live no longer */
+};
+
+/* The settings must outlive every VM.  Call once, before the driver's first start. */
+const struct vm_driver *kvm_driver(const struct kvm_settings *settings);
+
+#endif

@@ -1,0 +1,79 @@
+/* worker/machine.h - one VM with its agent: from a clone (or a boot) to its end.
+ *
+ *                 boot: on_ready after Hello, identity, warm-ups
+ *   STARTING ─► (HELLO) ─► IDENTIFYING ─► WARMING ─► READY ─► PARKED ─► CLAIMING ─► CLAIMED
+ *       └──────────┴────────────┴────────────┴─────────┴─────────┴──────────┴──────────┴─► ENDING
+ *
+ * Owns:    the VM, the guest connection, the cgroup, the uid, the state file.
+ * Borrows: the host (outlives every machine) and the events' arg.
+ * Thread:  the worker loop.  on_end is the last event, and always comes.
+ * A machine serves one tenant once and is destroyed; it is never used again.
+ */
+#ifndef CL_WORKER_MACHINE_H
+#define CL_WORKER_MACHINE_H
+
+#include "base/id.h"
+#include "worker/cgroup.h"
+#include "worker/guest.h"
+#include "worker/template.h"
+#include "worker/vm_driver.h"
+
+enum { MACHINE_UIDS = 4096 };
+
+/* What all machines of a worker share. */
+struct machine_host {
+    struct cl_loop *loop;
+    const struct vm_driver *driver;
+    struct cgroup_root cgroups;
+    const char *state_dir; /* of the state files */
+    uid_t uid_base;        /* 0 = no uid per VM */
+    uint8_t uid_used[MACHINE_UIDS];
+    uint64_t park_ttl_ns; /* a VM without a lease lives this long unless renewed */
+    uint64_t start_timeout_ns;
+    unsigned count;  /* machines that live */
+    uint64_t serial; /* for names */
+};
+
+struct machine;
+
+struct machine_events {
+    /* READY (boot and clone), or CLAIMED (after machine_claim). */
+    void (*on_ready)(void *arg);
+    /* Gone.  The machine is freed after it returns. */
+    void (*on_end)(void *arg, const struct cl_err *why);
+};
+
+struct machine_claim {
+    const char *tenant, *unit_id, *lease_id;
+    uint64_t fence;
+    uint64_t deadline_ns;
+    uint32_t pids;          /* 0 = the agent's default */
+    uint64_t scratch_bytes; /* 0 = DISK_DEFAULT_MIB */
+};
+
+/* Start one; warm = run the template's warm-ups before READY. */
+int machine_start(struct machine_host *host, struct template *template, enum vm_origin origin,
+                  bool warm, const struct machine_events *events, void *arg,
+                  struct machine **ret_machine, struct cl_err *err) CL_MUST;
+/* READY -> PARKED: the guest stops. */
+int machine_park(struct machine *m, struct cl_err *err) CL_MUST;
+/* READY or PARKED -> CLAIMED: give it its identity; on_ready (of the new events) when acknowledged.
+ */
+int machine_claim(struct machine *m, const struct machine_claim *claim,
+                  const struct machine_events *events, void *arg, struct cl_err *err) CL_MUST;
+/* READY, booted: write the template's snapshot; `done` comes before on_end. */
+int machine_snapshot(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err) CL_MUST;
+void machine_set_deadline(struct machine *m, uint64_t deadline_ns);
+/* User code is about to start: the state file says so. */
+int machine_mark_code_started(struct machine *m, struct cl_err *err) CL_MUST;
+void machine_stop(struct machine *m);
+/* Bytes that its scratch disk may still take of the host, as claimed. */
+uint64_t machine_disk_promised(const struct machine *m);
+/* Valid while CLAIMED. */
+struct guest *machine_guest(struct machine *m);
+const struct template *machine_template(const struct machine *m);
+const char *machine_name(const struct machine *m);
+bool machine_is_parked(const struct machine *m);
+int machine_stats(const struct machine *m, struct vm_stats *ret_stats, struct cl_err *err) CL_MUST;
+
+#endif

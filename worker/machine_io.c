@@ -1,0 +1,527 @@
+/* worker/machine_io.c - see worker/machine.h. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "proto/guest_frame.h"
+#include "worker/disk.h"
+#include "worker/machine.h"
+#include "worker/vm_state.h"
+#include "worker/warmup.h"
+
+enum {
+    ENTROPY_BYTES = 64,
+    QEMU_OVERHEAD_MIB = 256,
+    QEMU_PIDS = 64,
+    CGROUP_TRIES = 50,
+    BROKEN_WAIT_MS = 200
+};
+
+enum machine_state {
+    MACHINE_STARTING = 1, /* the VM comes up (a boot: until Hello) */
+    MACHINE_IDENTIFYING,  /* identity for the warm-ups */
+    MACHINE_WARMING,
+    MACHINE_READY,
+    MACHINE_PARKED,
+    MACHINE_CLAIMING,
+    MACHINE_CLAIMED,
+    MACHINE_ENDING,
+};
+
+struct machine {
+    struct machine_host *host; /* borrowed */
+    struct template *template; /* owned reference */
+    struct vm *vm;             /* owned by the driver; NULL once ended */
+    struct guest *guest;       /* owned */
+    struct machine_events events;
+    void *arg;
+    enum vm_origin origin;
+    enum machine_state state;
+    bool warm;
+    bool broken;                      /* the guest's channel is dead */
+    struct guest_stream *warm_stream; /* of the step under way */
+    size_t warm_next;                 /* index of warmup_step() */
+    struct cgroup cgroup;
+    char cgroup_arg[VM_STATE_CGROUPS];
+    int uid_slot;        /* -1 = none */
+    uint64_t disk_bytes; /* what its claim was given */
+    struct vm_state saved;
+    struct cl_timer timeout;
+    struct cl_timer reap; /* until cgroup and uid are free */
+    int reap_tries;
+    struct cl_err why;
+    struct cl_grave grave;
+};
+
+static void fail_machine(struct machine *m, const struct cl_err *why)
+{
+    if (m->why.code == CL_OK)
+        m->why = *why;
+    machine_stop(m);
+}
+
+/* --- uid and cgroup: reused only when nothing runs there any more ----------------------------- */
+
+static int take_uid(struct machine_host *host)
+{
+    for (int i = 0; host->uid_base && i < MACHINE_UIDS; i++) {
+        if (!host->uid_used[i]) {
+            host->uid_used[i] = 1;
+            return i;
+        }
+    }
+    return -1;
+}
+
+static void machine_destroy(void *obj)
+{
+    struct machine *m = obj;
+    if (m->uid_slot >= 0)
+        m->host->uid_used[m->uid_slot] = 0;
+    m->host->count--;
+    cl_timer_fini(&m->timeout);
+    cl_timer_fini(&m->reap);
+    template_unref(m->template);
+    cl_free(m);
+}
+
+static void on_reap(void *arg)
+{
+    struct machine *m = arg;
+    if (!cgroup_remove(&m->cgroup) && ++m->reap_tries < CGROUP_TRIES) {
+        cgroup_kill(&m->cgroup);
+        cl_timer_start(&m->reap, 20 * CL_NS_PER_MS);
+        return;
+    }
+    cl_loop_bury(m->host->loop, &m->grave, machine_destroy, m);
+}
+
+static int make_cgroup(struct machine *m, struct cl_err *err)
+{
+    struct cgroup_limits limits = {
+        .memory_bytes = (m->template->memory_mib + QEMU_OVERHEAD_MIB) * CL_MIB,
+        .pids = QEMU_PIDS,
+        .cpus = m->template->vcpus + 1,
+    };
+    if (cgroup_make(&m->host->cgroups, m->saved.name, &limits, &m->cgroup, err) < 0)
+        return -1;
+    size_t at = 0;
+    for (int i = 0; i < m->cgroup.n; i++) {
+        int n = snprintf(m->cgroup_arg + at, sizeof m->cgroup_arg - at, "%s%s", i ? ":" : "",
+                         m->cgroup.dirs[i]);
+        CL_ASSERT(n > 0 && at + (size_t)n < sizeof m->cgroup_arg);
+        at += (size_t)n;
+    }
+    memcpy(m->saved.cgroups, m->cgroup_arg, sizeof m->saved.cgroups);
+    return 0;
+}
+
+/* --- identity and warm-ups ------------------------------------------------------------------ */
+
+static int send_identity(struct machine *m, const char *hostname, const struct machine_claim *claim,
+                         struct cl_err *err)
+{
+    uint8_t entropy[ENTROPY_BYTES], id[16];
+    char machine_id[33], host[64];
+    cl_random(entropy, sizeof entropy);
+    cl_random(id, sizeof id);
+    cl_hex(id, sizeof id, machine_id);
+    (void)snprintf(host, sizeof host, "%s", hostname);
+    for (char *c = host; *c; c++)
+        *c = *c == '_' ? '-' : *c; /* RFC 1123 host names have no underscore */
+    Cloche__V1__GuestLimits limits = CLOCHE__V1__GUEST_LIMITS__INIT;
+    limits.pids = claim ? claim->pids : 0;
+    limits.scratch_bytes = claim ? claim->scratch_bytes : 0;
+    Cloche__V1__GuestIdentity identity = CLOCHE__V1__GUEST_IDENTITY__INIT;
+    identity.entropy.data = entropy;
+    identity.entropy.len = sizeof entropy;
+    identity.wall_clock_ns = cl_wall_ns();
+    identity.hostname = host;
+    identity.machine_id = machine_id;
+    identity.limits = &limits;
+    return guest_identify(m->guest, &identity, err);
+}
+
+static void become_ready(struct machine *m, enum machine_state state)
+{
+    m->state = state;
+    cl_timer_stop(&m->timeout);
+    m->events.on_ready(m->arg);
+}
+
+static void warm_failed(struct machine *m, const char *what, int code, const char *text)
+{
+    struct cl_err why = {0};
+    (void)cl_fail(&why, CL_E_GUEST, 0, "%s of template '%s' failed (%d) %.120s", what,
+                  m->template->m.name, code, text);
+    fail_machine(m, &why);
+}
+
+static void warm_frame(void *arg, const Cloche__V1__GuestFrame *frame)
+{
+    struct machine *m = arg;
+    switch ((int)frame->body_case) { /* hostile: any value, and generated */
+    case CLOCHE__V1__GUEST_FRAME__BODY_EXEC_ENDED: {
+        const Cloche__V1__GuestExecEnded *end = frame->exec_ended;
+        if (end->end != CLOCHE__V1__GUEST_END__GUEST_END_EXITED || end->exit_code != 0)
+            warm_failed(m, "warm-up", end->exit_code, end->error);
+        break;
+    }
+    case CLOCHE__V1__GUEST_FRAME__BODY_CONTEXT_RESULT:
+        if (frame->context_result->error_number != 0)
+            warm_failed(m, "a code context", frame->context_result->error_number,
+                        frame->context_result->error);
+        break;
+    case CLOCHE__V1__GUEST_FRAME__BODY_CELL_ENDED:
+        if (frame->cell_ended->end != CLOCHE__V1__GUEST_CELL_END__GUEST_CELL_END_OK)
+            warm_failed(m, "warm-up code", (int)frame->cell_ended->end, frame->cell_ended->error);
+        break;
+    case CLOCHE__V1__GUEST_FRAME__BODY_DATA:
+        guest_stream_consume(m->warm_stream, frame->data->bytes.len);
+        break;
+    default:
+        break;
+    }
+}
+
+static void warm_on(struct machine *m);
+
+static void warm_close(void *arg, const struct cl_err *why)
+{
+    struct machine *m = arg;
+    if (m->state != MACHINE_WARMING)
+        return;
+    if (why)
+        fail_machine(m, why);
+    else
+        warm_on(m);
+}
+
+static void warm_room(void *arg)
+{
+    (void)arg;
+}
+
+static int warm_open(struct machine *m, Cloche__V1__GuestFrame *frame, struct cl_err *err)
+{
+    static const struct guest_stream_events events = {warm_frame, warm_room, warm_close};
+    return guest_open(m->guest, frame, &events, m, &m->warm_stream, err);
+}
+
+static int warm_command(struct machine *m, const struct template_warmup *w, struct cl_err *err)
+{
+    Cloche__V1__GuestExec exec = CLOCHE__V1__GUEST_EXEC__INIT;
+    exec.argv = (char **)(uintptr_t)w->argv;
+    while (w->argv[exec.n_argv])
+        exec.n_argv++;
+    exec.no_stdin = true;
+    exec.user = CLOCHE__V1__GUEST_USER__GUEST_USER_USER;
+    exec.seccomp = CLOCHE__V1__GUEST_SECCOMP_TIER__GUEST_SECCOMP_TIER_STANDARD;
+    GUEST_FRAME(frame, 0, EXEC, exec, &exec);
+    return warm_open(m, &frame, err);
+}
+
+static int warm_context(struct machine *m, const struct template_context *c, struct cl_err *err)
+{
+    Cloche__V1__GuestContextOp op = CLOCHE__V1__GUEST_CONTEXT_OP__INIT;
+    op.kind = CLOCHE__V1__GUEST_CONTEXT_KIND__GUEST_CONTEXT_KIND_CREATE;
+    op.id = (char *)(uintptr_t)c->id;
+    op.language = (Cloche__V1__GuestLanguage)c->language; /* the same numbers */
+    GUEST_FRAME(frame, 0, CONTEXT_OP, context_op, &op);
+    return warm_open(m, &frame, err);
+}
+
+static int warm_cell(struct machine *m, const struct template_context *c, const char *code,
+                     struct cl_err *err)
+{
+    Cloche__V1__GuestCell cell = CLOCHE__V1__GUEST_CELL__INIT;
+    cell.id = (char *)(uintptr_t)c->id;
+    cell.code = (char *)(uintptr_t)code;
+    cell.warm_up = true;
+    GUEST_FRAME(frame, 0, CELL, cell, &cell);
+    return warm_open(m, &frame, err);
+}
+
+/* Take the next step, or be ready.  Each has the whole time limit: importing takes long, and a
+ * guest that gets from step to step is not stuck. */
+static void warm_on(struct machine *m)
+{
+    struct warmup_step step;
+    struct cl_err err = {0};
+    int rc = 0;
+    if (!m->warm || !warmup_step(&m->template->m, m->origin == VM_BOOT, m->warm_next++, &step)) {
+        become_ready(m, MACHINE_READY);
+        return;
+    }
+    cl_timer_start(&m->timeout, m->host->start_timeout_ns);
+    switch (step.kind) {
+    case WARMUP_COMMAND:
+        rc = warm_command(m, step.command, &err);
+        break;
+    case WARMUP_CONTEXT:
+        rc = warm_context(m, step.context, &err);
+        break;
+    case WARMUP_PRELOAD:
+        rc = warm_cell(m, step.context, step.context->preload, &err);
+        break;
+    case WARMUP_CELL:
+        rc = warm_cell(m, step.context, step.context->warm_up, &err);
+        break;
+    }
+    if (rc < 0)
+        fail_machine(m, &err);
+}
+
+/* --- events of the guest and the VM ---------------------------------------------------------- */
+
+static void identify_for_warmup(struct machine *m)
+{
+    struct cl_err err = {0};
+    m->state = MACHINE_IDENTIFYING;
+    if (send_identity(m, "warm", NULL, &err) < 0)
+        fail_machine(m, &err);
+}
+
+static void on_hello(void *arg, const Cloche__V1__GuestHello *hello)
+{
+    (void)hello;
+    struct machine *m = arg;
+    if (m->state == MACHINE_STARTING && m->origin == VM_BOOT)
+        identify_for_warmup(m);
+}
+
+static void on_identity(void *arg, const Cloche__V1__GuestIdentityDone *done)
+{
+    struct machine *m = arg;
+    if (done->error[0]) {
+        struct cl_err why = {0};
+        (void)cl_fail(&why, CL_E_GUEST, 0, "the agent could not take its identity: %.200s",
+                      done->error);
+        fail_machine(m, &why);
+        return;
+    }
+    if (m->state == MACHINE_CLAIMING) {
+        become_ready(m, MACHINE_CLAIMED);
+    } else if (m->state == MACHINE_IDENTIFYING) {
+        m->state = MACHINE_WARMING;
+        warm_on(m);
+    }
+}
+
+/* The VM itself may be about to end: its own words explain more than a closed channel. */
+static void on_broken(void *arg, const struct cl_err *why)
+{
+    struct machine *m = arg;
+    if (m->why.code == CL_OK)
+        m->why = *why;
+    m->broken = true;
+    cl_timer_start(&m->timeout, BROKEN_WAIT_MS * CL_NS_PER_MS);
+}
+
+static const struct guest_events guest_events = {on_hello, on_identity, NULL, on_broken};
+
+static void on_up(void *arg)
+{
+    struct machine *m = arg;
+    struct cl_err err = {0};
+    m->saved.guard_pid = m->host->driver->guard_pid(m->vm);
+    m->saved.guard_start = vm_state_start_time(m->saved.guard_pid);
+    if (vm_state_save(m->host->state_dir, &m->saved, &err) < 0) {
+        fail_machine(m, &err);
+        return;
+    }
+    if (m->origin == VM_BOOT)
+        return; /* Hello comes when the agent is up */
+    if (m->warm)
+        identify_for_warmup(m);
+    else
+        become_ready(m, MACHINE_READY);
+}
+
+static void on_vm_end(void *arg, const struct cl_err *why)
+{
+    struct machine *m = arg;
+    m->state = MACHINE_ENDING;
+    m->vm = NULL;
+    cl_timer_stop(&m->timeout);
+    guest_free(m->guest);
+    m->guest = NULL;
+    vm_state_forget(m->host->state_dir, m->saved.name);
+    m->events.on_end(m->arg, m->why.code && !m->broken ? &m->why : why);
+    cl_timer_start(&m->reap, 0);
+}
+
+static void on_timeout(void *arg)
+{
+    struct machine *m = arg;
+    struct cl_err why = {0};
+    if (m->broken) {
+        machine_stop(m);
+        return;
+    }
+    static const char *const doing[] = {
+        [MACHINE_STARTING] = "come up",
+        [MACHINE_IDENTIFYING] = "take its identity",
+        [MACHINE_WARMING] = "finish its warm-ups",
+        [MACHINE_CLAIMING] = "take its identity",
+    };
+    const char *what =
+        (size_t)m->state < CL_COUNT(doing) && doing[m->state] ? doing[m->state] : "answer";
+    (void)cl_fail(&why, CL_E_GUEST, 0, "the VM did not %s in time", what);
+    fail_machine(m, &why);
+}
+
+/* --- verbs ---------------------------------------------------------------------------------- */
+
+static int start_vm(struct machine *m, struct cl_err *err)
+{
+    static const struct vm_events events = {on_up, on_vm_end};
+    struct vm_spec spec = {
+        .name = m->saved.name,
+        .template = m->template,
+        .origin = m->origin,
+        .uid = m->uid_slot >= 0 ? m->host->uid_base + (uid_t)m->uid_slot : 0,
+        .cgroups = m->cgroup_arg,
+        .deadline_ns = cl_now_ns() + m->host->park_ttl_ns,
+        .disk_dir = m->host->state_dir,
+    };
+    if (m->host->driver->start(m->host->loop, &spec, &events, m, &m->vm, err) < 0)
+        return -1;
+    uint64_t first = m->origin == VM_BOOT ? GUEST_STREAMS_BOOTED : GUEST_STREAMS_RESTORED;
+    return guest_new(m->host->loop, m->host->driver->channel(m->vm), first, &guest_events, m,
+                     &m->guest, err);
+}
+
+int machine_start(struct machine_host *host, struct template *template, enum vm_origin origin,
+                  bool warm, const struct machine_events *events, void *arg,
+                  struct machine **ret_machine, struct cl_err *err)
+{
+    struct machine *m = cl_zalloc(sizeof *m);
+    if (!m)
+        return cl_fail(err, CL_E_NOMEM, 0, "machine");
+    *m = (struct machine){.host = host,
+                          .template = template_ref(template),
+                          .events = *events,
+                          .arg = arg,
+                          .origin = origin,
+                          .state = MACHINE_STARTING,
+                          .warm = warm,
+                          .uid_slot = take_uid(host)};
+    host->count++;
+    (void)snprintf(m->saved.name, sizeof m->saved.name, "vm-%llu",
+                   (unsigned long long)++host->serial);
+    int rc = cl_timer_init(&m->timeout, host->loop, on_timeout, m, err);
+    if (rc == 0)
+        rc = cl_timer_init(&m->reap, host->loop, on_reap, m, err);
+    if (rc == 0 && host->uid_base && m->uid_slot < 0)
+        rc = cl_fail(err, CL_E_TOOBIG, 0, "all %d VM uids are in use", MACHINE_UIDS);
+    if (rc == 0)
+        rc = make_cgroup(m, err);
+    if (rc == 0) /* before there is a guardian: a sweep finds the cgroups in any case */
+        rc = vm_state_save(host->state_dir, &m->saved, err);
+    if (rc == 0)
+        rc = start_vm(m, err);
+    if (rc < 0) {
+        CL_ASSERT(!m->vm); /* guest_new() cannot fail after a start but for memory */
+        (void)cgroup_remove(&m->cgroup);
+        vm_state_forget(host->state_dir, m->saved.name);
+        machine_destroy(m);
+        return -1;
+    }
+    cl_timer_start(&m->timeout, host->start_timeout_ns);
+    *ret_machine = m;
+    return 0;
+}
+
+int machine_park(struct machine *m, struct cl_err *err)
+{
+    CL_ASSERT(m->state == MACHINE_READY);
+    m->state = MACHINE_PARKED;
+    return m->host->driver->pause(m->vm, err);
+}
+
+int machine_claim(struct machine *m, const struct machine_claim *claim,
+                  const struct machine_events *events, void *arg, struct cl_err *err)
+{
+    CL_ASSERT(m->state == MACHINE_READY || m->state == MACHINE_PARKED);
+    bool parked = m->state == MACHINE_PARKED;
+    m->events = *events;
+    m->arg = arg;
+    m->state = MACHINE_CLAIMING;
+    struct vm_state *s = &m->saved;
+    (void)snprintf(s->tenant, sizeof s->tenant, "%s", claim->tenant);
+    (void)snprintf(s->unit_id, sizeof s->unit_id, "%s", claim->unit_id);
+    (void)snprintf(s->lease_id, sizeof s->lease_id, "%s", claim->lease_id);
+    s->fence = claim->fence;
+    machine_set_deadline(m, claim->deadline_ns);
+    cl_timer_start(&m->timeout, m->host->start_timeout_ns);
+    m->disk_bytes = claim->scratch_bytes ? claim->scratch_bytes : DISK_DEFAULT_MIB * CL_MIB;
+    if (vm_state_save(m->host->state_dir, s, err) < 0 ||
+        m->host->driver->grow_disk(m->vm, m->disk_bytes, err) < 0 ||
+        (parked && m->host->driver->resume(m->vm, err) < 0) ||
+        send_identity(m, claim->unit_id, claim, err) < 0)
+        return -1;
+    return 0;
+}
+
+int machine_snapshot(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err)
+{
+    CL_ASSERT(m->state == MACHINE_READY && m->origin == VM_BOOT);
+    return m->host->driver->snapshot(m->vm, done, arg, err);
+}
+
+void machine_set_deadline(struct machine *m, uint64_t deadline_ns)
+{
+    if (m->vm)
+        m->host->driver->set_deadline(m->vm, deadline_ns);
+}
+
+int machine_mark_code_started(struct machine *m, struct cl_err *err)
+{
+    m->saved.code_started = 1;
+    return vm_state_save(m->host->state_dir, &m->saved, err);
+}
+
+void machine_stop(struct machine *m)
+{
+    if (m->state == MACHINE_ENDING)
+        return;
+    m->state = MACHINE_ENDING;
+    if (m->vm)
+        m->host->driver->stop(m->vm);
+}
+
+uint64_t machine_disk_promised(const struct machine *m)
+{
+    uint64_t taken = m->vm ? m->host->driver->disk_taken(m->vm) : m->disk_bytes;
+    return taken < m->disk_bytes ? m->disk_bytes - taken : 0;
+}
+
+struct guest *machine_guest(struct machine *m)
+{
+    return m->guest;
+}
+
+const struct template *machine_template(const struct machine *m)
+{
+    return m->template;
+}
+
+const char *machine_name(const struct machine *m)
+{
+    return m->saved.name;
+}
+
+bool machine_is_parked(const struct machine *m)
+{
+    return m->state == MACHINE_PARKED;
+}
+
+int machine_stats(const struct machine *m, struct vm_stats *ret_stats, struct cl_err *err)
+{
+    if (!m->vm)
+        return cl_fail(err, CL_E_STATE, 0, "the VM has ended");
+    return m->host->driver->stats(m->vm, ret_stats, err);
+}

@@ -1,0 +1,501 @@
+/* worker/pool_io.c - see worker/pool.h. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "worker/pool.h"
+
+#include "observability/log.h"
+
+enum {
+    BUILD_TRIES = 3,
+    RETRY_MS = 1000,
+    REFILL_REST_MS = 100, /* after a claim: making the next VM would take the CPU from this one's
+                             first output */
+};
+
+enum flavour_state { FLAVOUR_BUILDING = 1, FLAVOUR_READY, FLAVOUR_FAILED };
+
+struct flavour {
+    struct cl_list link;
+    struct pool *pool;         /* borrowed */
+    struct template *template; /* owned */
+    enum flavour_state state;
+    bool saved;              /* the builder wrote the snapshot; to be sealed at its end */
+    struct machine *builder; /* borrowed: the booting machine */
+    struct cl_list spares;   /* of struct spare: parked ones first, starting ones behind */
+    struct cl_list claims;   /* of struct pool_claim, oldest first */
+    uint32_t n_parked, n_starting;
+    uint32_t keep; /* target of n_parked */
+    int failures;  /* in a row */
+    uint64_t all_failures;
+    uint64_t not_before_ns; /* after a failure */
+    uint64_t used_ns;
+    struct cl_err why;
+};
+
+/* A machine that nobody has yet. */
+struct spare {
+    struct cl_list link;
+    struct flavour *flavour; /* borrowed */
+    struct machine *machine; /* borrowed from its own life: on_end tells */
+    bool parked;
+};
+
+struct pool_claim {
+    struct cl_list link;
+    pool_claim_fn *fn;
+    void *arg;
+    struct pool *pool;
+};
+
+struct pool {
+    struct pool_options options;
+    pool_changed_fn *changed;
+    void *arg;
+    struct cl_list flavours;
+    size_t n_flavours, n_claims;
+    uint32_t n_starting; /* machines of all flavours, builders included */
+    bool stopping;
+    uint64_t refill_from_ns;
+    struct cl_timer kick; /* does the work, outside of every call */
+};
+
+static void kick(struct pool *p)
+{
+    cl_timer_start(&p->kick, 0);
+}
+
+/* --- claims --------------------------------------------------------------------------------- */
+
+static void answer(struct pool_claim *c, struct machine *m, const char *source,
+                   const struct cl_err *err)
+{
+    cl_list_unlink(&c->link);
+    c->pool->n_claims--;
+    c->fn(c->arg, m, source, err);
+    cl_free(c);
+}
+
+static void refuse_all(struct flavour *f, const struct cl_err *why)
+{
+    while (!cl_list_empty(&f->claims))
+        answer(CL_LIST_ENTRY(f->claims.next, struct pool_claim, link), NULL, "", why);
+}
+
+void pool_cancel(struct pool_claim *claim)
+{
+    cl_list_unlink(&claim->link);
+    claim->pool->n_claims--;
+    cl_free(claim);
+}
+
+/* --- spares --------------------------------------------------------------------------------- */
+
+static void forget_start(struct flavour *f)
+{
+    f->n_starting--;
+    f->pool->n_starting--;
+    kick(f->pool);
+}
+
+static void spare_ready(void *arg)
+{
+    struct spare *s = arg;
+    struct flavour *f = s->flavour;
+    forget_start(f);
+    f->failures = 0;
+    cl_list_unlink(&s->link);
+    if (!cl_list_empty(&f->claims)) {
+        struct machine *m = s->machine;
+        cl_free(s);
+        answer(CL_LIST_ENTRY(f->claims.next, struct pool_claim, link), m, "clone", NULL);
+        return;
+    }
+    struct cl_err err = {0};
+    s->parked = true;
+    f->n_parked++;
+    cl_list_push_front(&f->spares, &s->link);
+    if (machine_park(s->machine, &err) < 0)
+        machine_stop(s->machine);
+    f->pool->changed(f->pool->arg);
+}
+
+static void note_failure(struct flavour *f, const struct cl_err *why)
+{
+    if (f->pool->stopping)
+        return;
+    f->failures++;
+    f->all_failures++;
+    f->why = *why;
+    f->not_before_ns = cl_now_ns() + (uint64_t)f->failures * RETRY_MS * CL_NS_PER_MS;
+    log_event(LOG_POOL_FAILED, "template=%s try=%d text='%s'", f->template->m.name, f->failures,
+              why->text);
+    if (f->failures >= BUILD_TRIES)
+        refuse_all(f, why);
+    kick(f->pool); /* its turn sets the timer for the next try */
+}
+
+static void spare_end(void *arg, const struct cl_err *why)
+{
+    struct spare *s = arg;
+    struct flavour *f = s->flavour;
+    if (!s->parked) {
+        forget_start(f);
+        note_failure(f, why);
+    } else {
+        f->n_parked--;
+        kick(f->pool);
+        f->pool->changed(f->pool->arg);
+        if (!f->pool->stopping)
+            log_event(LOG_POOL_LOST, "template=%s text='%s'", f->template->m.name, why->text);
+    }
+    cl_list_unlink(&s->link);
+    cl_free(s);
+}
+
+static void start_spare(struct flavour *f)
+{
+    static const struct machine_events events = {spare_ready, spare_end};
+    struct pool *p = f->pool;
+    struct cl_err err = {0};
+    struct spare *s = cl_zalloc(sizeof *s);
+    if (!s)
+        return;
+    s->flavour = f;
+    /* Somebody waits: hand it over as it comes.  Otherwise warm it up, it has the time. */
+    bool warm = cl_list_empty(&f->claims);
+    if (machine_start(p->options.host, f->template, VM_CLONE, warm, &events, s, &s->machine, &err) <
+        0) {
+        cl_free(s);
+        note_failure(f, &err);
+        return;
+    }
+    cl_list_push(&f->spares, &s->link);
+    f->n_starting++;
+    p->n_starting++;
+}
+
+/* --- building a snapshot -------------------------------------------------------------------- */
+
+static void built(void *arg, const struct cl_err *err)
+{
+    struct flavour *f = arg;
+    f->saved = !err;
+    if (err)
+        f->why = *err;
+}
+
+static void builder_ready(void *arg)
+{
+    struct flavour *f = arg;
+    struct cl_err err = {0};
+    if (machine_snapshot(f->builder, built, f, &err) < 0) {
+        f->why = err;
+        machine_stop(f->builder);
+    }
+}
+
+/* Only now, with the VM gone, has nobody a writable mapping: the snapshot can be sealed. */
+static void builder_end(void *arg, const struct cl_err *why)
+{
+    struct flavour *f = arg;
+    f->builder = NULL;
+    forget_start(f);
+    if (f->saved && template_seal(f->template, &f->why) == 0) {
+        f->state = FLAVOUR_READY;
+        f->failures = 0;
+        log_event(LOG_TEMPLATE_READY, "template=%s key=%.16s memory_mib=%u vcpus=%u",
+                  f->template->m.name, f->template->snapshot_key, f->template->memory_mib,
+                  f->template->vcpus);
+        f->pool->changed(f->pool->arg);
+        return;
+    }
+    f->state = FLAVOUR_FAILED;
+    /* The end of a text may be cut: what to do comes before what the console said. */
+    struct cl_err failed = {0};
+    const struct cl_err *cause = f->why.code ? &f->why : why;
+    (void)cl_fail(&failed, cause->code, 0,
+                  "template '%s' does not boot; if its files changed on disk, build it again with "
+                  "`cloche template build %s`: %s",
+                  f->template->m.name, f->template->m.name, cause->text);
+    note_failure(f, &failed);
+}
+
+static void start_build(struct flavour *f)
+{
+    static const struct machine_events events = {builder_ready, builder_end};
+    struct cl_err err = {0};
+    f->state = FLAVOUR_BUILDING;
+    f->why = (struct cl_err){0};
+    f->saved = false;
+    if (template_prepare(f->template, &err) < 0 ||
+        machine_start(f->pool->options.host, f->template, VM_BOOT, true, &events, f, &f->builder,
+                      &err) < 0) {
+        f->state = FLAVOUR_FAILED;
+        note_failure(f, &err);
+        return;
+    }
+    f->n_starting++;
+    f->pool->n_starting++;
+}
+
+/* --- the work ------------------------------------------------------------------------------- */
+
+static uint32_t count_claims(const struct flavour *f)
+{
+    uint32_t n = 0;
+    for (const struct cl_list *l = f->claims.next; l != &f->claims; l = l->next)
+        n++;
+    return n;
+}
+
+/* Claims that keep coming do not put it off: a rest that has begun is not made longer. */
+static void rest_from_refilling(struct pool *p)
+{
+    if (cl_now_ns() >= p->refill_from_ns)
+        p->refill_from_ns = cl_now_ns() + REFILL_REST_MS * CL_NS_PER_MS;
+}
+
+static void serve_parked(struct flavour *f)
+{
+    while (!cl_list_empty(&f->claims) && f->n_parked > 0) {
+        struct spare *s = CL_LIST_ENTRY(f->spares.next, struct spare, link);
+        CL_ASSERT(s->parked);
+        struct machine *m = s->machine;
+        cl_list_unlink(&s->link);
+        f->n_parked--;
+        cl_free(s);
+        rest_from_refilling(f->pool);
+        answer(CL_LIST_ENTRY(f->claims.next, struct pool_claim, link), m, "warm", NULL);
+    }
+}
+
+static void work_on(struct flavour *f)
+{
+    struct pool *p = f->pool;
+    if (p->stopping || cl_now_ns() < f->not_before_ns)
+        return;
+    bool wanted = f->keep > 0 || !cl_list_empty(&f->claims);
+    if (f->state == FLAVOUR_FAILED && wanted)
+        start_build(f);
+    if (f->state != FLAVOUR_READY)
+        return;
+    serve_parked(f);
+    uint32_t want = count_claims(f);
+    /* Refill only when no claim of any flavour is kept waiting by it. */
+    if (want == 0 && p->n_claims == 0 && cl_now_ns() >= p->refill_from_ns)
+        want = f->keep > f->n_parked ? f->keep - f->n_parked : 0;
+    while (f->n_starting < want && p->n_starting < p->options.starts &&
+           cl_now_ns() >= f->not_before_ns)
+        start_spare(f);
+}
+
+/* One timer serves every flavour: whoever kicked it early must not have put off a retry, or the
+ * refill, for good. */
+static void await_next(struct pool *p)
+{
+    uint64_t now_ns = cl_now_ns();
+    uint64_t first_ns = p->refill_from_ns > now_ns ? p->refill_from_ns : UINT64_MAX;
+    CL_LIST_FOREACH (node, &p->flavours) {
+        uint64_t at_ns = CL_LIST_ENTRY(node, struct flavour, link)->not_before_ns;
+        if (at_ns > now_ns)
+            first_ns = CL_MIN(first_ns, at_ns);
+    }
+    if (first_ns != UINT64_MAX && !cl_timer_is_armed(&p->kick))
+        cl_timer_start(&p->kick, first_ns - now_ns);
+}
+
+static void on_kick(void *arg)
+{
+    struct pool *p = arg;
+    CL_LIST_FOREACH (node, &p->flavours)
+        work_on(CL_LIST_ENTRY(node, struct flavour, link));
+    await_next(p);
+}
+
+static void free_flavour(struct flavour *f)
+{
+    cl_list_unlink(&f->link);
+    f->pool->n_flavours--;
+    template_unref(f->template);
+    cl_free(f);
+}
+
+/* Make room for one more flavour; only an idle one that nobody asked to keep may go. */
+static void evict_one(struct pool *p)
+{
+    struct flavour *oldest = NULL;
+    CL_LIST_FOREACH (node, &p->flavours) {
+        struct flavour *f = CL_LIST_ENTRY(node, struct flavour, link);
+        bool idle =
+            f->keep == 0 && f->n_starting == 0 && f->n_parked == 0 && cl_list_empty(&f->claims);
+        if (idle && (!oldest || f->used_ns < oldest->used_ns))
+            oldest = f;
+    }
+    if (oldest)
+        free_flavour(oldest);
+}
+
+static struct flavour *find_flavour(struct pool *p, const char *name, uint32_t memory_mib,
+                                    uint32_t vcpus)
+{
+    CL_LIST_FOREACH (node, &p->flavours) {
+        struct flavour *f = CL_LIST_ENTRY(node, struct flavour, link);
+        const struct template *t = f->template;
+        if (strcmp(t->m.name, name) == 0 &&
+            t->memory_mib == (memory_mib ? memory_mib : t->m.default_memory_mib) &&
+            t->vcpus == (vcpus ? vcpus : t->m.default_vcpus))
+            return f;
+    }
+    return NULL;
+}
+
+static int get_flavour(struct pool *p, const char *name, uint32_t memory_mib, uint32_t vcpus,
+                       struct flavour **ret_flavour, struct cl_err *err)
+{
+    struct flavour *f = find_flavour(p, name, memory_mib, vcpus);
+    if (!f) {
+        if (p->n_flavours >= POOL_FLAVOURS)
+            evict_one(p);
+        if (p->n_flavours >= POOL_FLAVOURS)
+            return cl_fail(err, CL_E_TOOBIG, 0, "%d flavours of templates are in use",
+                           POOL_FLAVOURS);
+        struct template_request request = {
+            p->options.template_dir, name, p->options.public_key, memory_mib, vcpus,
+            &p->options.key};
+        struct template *t;
+        if (template_open(&request, &t, err) < 0)
+            return -1;
+        f = cl_zalloc(sizeof *f);
+        if (!f) {
+            template_unref(t);
+            return cl_fail(err, CL_E_NOMEM, 0, "template");
+        }
+        f->pool = p;
+        f->template = t;
+        f->state = FLAVOUR_FAILED; /* nothing built yet; the next turn starts it */
+        cl_list_init(&f->spares);
+        cl_list_init(&f->claims);
+        cl_list_push(&p->flavours, &f->link);
+        p->n_flavours++;
+    }
+    f->used_ns = cl_now_ns();
+    *ret_flavour = f;
+    return 0;
+}
+
+/* At least one: the snapshot's first clone proves that it works. */
+static uint32_t keep_target(const struct pool *pool)
+{
+    return CL_MAX(pool->options.warm, 1u);
+}
+
+int pool_keep(struct pool *pool, const char *template, struct cl_err *err)
+{
+    struct flavour *f;
+    if (get_flavour(pool, template, 0, 0, &f, err) < 0)
+        return -1;
+    f->keep = keep_target(pool);
+    kick(pool);
+    return 0;
+}
+
+void pool_set_warm(struct pool *pool, uint32_t warm)
+{
+    pool->options.warm = warm;
+    CL_LIST_FOREACH (node, &pool->flavours) {
+        struct flavour *f = CL_LIST_ENTRY(node, struct flavour, link);
+        if (f->keep > 0)
+            f->keep = keep_target(pool);
+    }
+    kick(pool);
+}
+
+int pool_claim(struct pool *pool, const char *template, uint32_t memory_mib, uint32_t vcpus,
+               pool_claim_fn *fn, void *arg, struct pool_claim **ret_claim, struct cl_err *err)
+{
+    struct flavour *f;
+    if (pool->n_claims >= POOL_CLAIMS)
+        return cl_fail(err, CL_E_TOOBIG, 0, "%d claims wait for a VM already", POOL_CLAIMS);
+    if (get_flavour(pool, template, memory_mib, vcpus, &f, err) < 0)
+        return -1;
+    struct pool_claim *c = cl_zalloc(sizeof *c);
+    if (!c)
+        return cl_fail(err, CL_E_NOMEM, 0, "claim");
+    *c = (struct pool_claim){.fn = fn, .arg = arg, .pool = pool};
+    cl_list_push(&f->claims, &c->link);
+    pool->n_claims++;
+    if (f->failures >= BUILD_TRIES)
+        f->failures = 0; /* somebody asks again: try anew */
+    *ret_claim = c;
+    kick(pool);
+    return 0;
+}
+
+void pool_renew(struct pool *pool, uint64_t deadline_ns)
+{
+    CL_LIST_FOREACH (node, &pool->flavours) {
+        struct flavour *f = CL_LIST_ENTRY(node, struct flavour, link);
+        CL_LIST_FOREACH (at, &f->spares)
+            machine_set_deadline(CL_LIST_ENTRY(at, struct spare, link)->machine, deadline_ns);
+        if (f->builder) /* importing what a template preloads can take longer than one lease */
+            machine_set_deadline(f->builder, deadline_ns);
+    }
+}
+
+size_t pool_list(struct pool *pool, struct pool_flavour_info *out, size_t max)
+{
+    size_t n = 0;
+    CL_LIST_FOREACH (node, &pool->flavours) {
+        const struct flavour *f = CL_LIST_ENTRY(node, struct flavour, link);
+        if (n < max)
+            out[n++] = (struct pool_flavour_info){f->template, f->n_parked, f->all_failures,
+                                                  f->state == FLAVOUR_READY};
+    }
+    return n;
+}
+
+int pool_new(const struct pool_options *options, pool_changed_fn *changed, void *arg,
+             struct pool **ret_pool, struct cl_err *err)
+{
+    struct pool *p = cl_zalloc(sizeof *p);
+    if (!p)
+        return cl_fail(err, CL_E_NOMEM, 0, "pool");
+    *p = (struct pool){.options = *options, .changed = changed, .arg = arg};
+    cl_list_init(&p->flavours);
+    if (cl_timer_init(&p->kick, options->host->loop, on_kick, p, err) < 0) {
+        cl_free(p);
+        return -1;
+    }
+    *ret_pool = p;
+    return 0;
+}
+
+void pool_stop(struct pool *pool)
+{
+    struct cl_err why = {0};
+    (void)cl_fail(&why, CL_E_UNAVAILABLE, 0, "the worker ends");
+    pool->stopping = true;
+    CL_LIST_FOREACH (node, &pool->flavours) {
+        struct flavour *f = CL_LIST_ENTRY(node, struct flavour, link);
+        refuse_all(f, &why);
+        CL_LIST_FOREACH (at, &f->spares)
+            machine_stop(CL_LIST_ENTRY(at, struct spare, link)->machine);
+        if (f->builder)
+            machine_stop(f->builder);
+    }
+}
+
+void pool_free(struct pool *pool)
+{
+    if (!pool)
+        return;
+    CL_LIST_FOREACH (node, &pool->flavours) {
+        struct flavour *f = CL_LIST_ENTRY(node, struct flavour, link);
+        CL_ASSERT(f->n_starting == 0 && cl_list_empty(&f->spares));
+        free_flavour(f);
+    }
+    cl_timer_fini(&pool->kick);
+    cl_free(pool);
+}

@@ -1,0 +1,383 @@
+/* worker/template.c - see worker/template.h. */
+#include "worker/template.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/id.h"
+#include "base/mem.h"
+#include "base/own.h"
+
+/* --- the manifest --------------------------------------------------------------------------- */
+
+static int get_text(const json_t *root, const char *key, char *out, size_t size, struct cl_err *err)
+{
+    const char *s = json_string_value(json_object_get(root, key));
+    if (!s)
+        return cl_fail(err, CL_E_INVALID, 0, "manifest: '%s' is missing or no string", key);
+    if (strlen(s) >= size)
+        return cl_fail(err, CL_E_INVALID, 0, "manifest: '%s' is longer than %zu bytes", key,
+                       size - 1);
+    memcpy(out, s, strlen(s) + 1);
+    return 0;
+}
+
+static int get_digest(const json_t *root, const char *key, char out[static TEMPLATE_HEX],
+                      struct cl_err *err)
+{
+    uint8_t raw[32];
+    if (get_text(root, key, out, TEMPLATE_HEX, err) < 0)
+        return -1;
+    if (!cl_unhex(out, strlen(out), raw, sizeof raw))
+        return cl_fail(err, CL_E_INVALID, 0, "manifest: '%s' is no SHA-256 in hex", key);
+    return 0;
+}
+
+static int get_number(const json_t *root, const char *key, json_int_t min, json_int_t max,
+                      uint32_t *ret, struct cl_err *err)
+{
+    const json_t *v = json_object_get(root, key);
+    json_int_t n = json_integer_value(v);
+    if (!json_is_integer(v) || n < min || n > max)
+        return cl_fail(err, CL_E_INVALID, 0, "manifest: '%s' must be a number from %lld to %lld",
+                       key, (long long)min, (long long)max);
+    *ret = (uint32_t)n;
+    return 0;
+}
+
+static int get_warmup(const json_t *command, struct template_warmup *w, struct cl_err *err)
+{
+    size_t n = json_array_size(command);
+    if (n == 0 || n > TEMPLATE_ARGV_MAX)
+        return cl_fail(err, CL_E_INVALID, 0, "manifest: a warm-up has 1 to %d words",
+                       TEMPLATE_ARGV_MAX);
+    for (size_t i = 0; i < n; i++) {
+        const char *word = json_string_value(json_array_get(command, i));
+        if (!word)
+            return cl_fail(err, CL_E_INVALID, 0, "manifest: a warm-up's word is no string");
+        w->argv[i] = cl_strdup(word);
+        if (!w->argv[i])
+            return cl_fail(err, CL_E_NOMEM, 0, "manifest");
+    }
+    return 0;
+}
+
+static int get_warmups(const json_t *root, struct template_manifest *m, struct cl_err *err)
+{
+    const json_t *list = json_object_get(root, "warm_up");
+    if (!json_is_array(list) || json_array_size(list) > TEMPLATE_WARMUPS_MAX)
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "manifest: 'warm_up' must be a list of at most %d commands",
+                       TEMPLATE_WARMUPS_MAX);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        m->n_warmups++;
+        if (get_warmup(json_array_get(list, i), &m->warmups[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int get_code(const json_t *context, const char *key, char **ret, struct cl_err *err)
+{
+    const json_t *value = json_object_get(context, key);
+    if (value && !json_is_string(value))
+        return cl_fail(err, CL_E_INVALID, 0, "manifest: '%s' of a context is no string", key);
+    *ret = cl_strdup(value ? json_string_value(value) : "");
+    return *ret ? 0 : cl_fail(err, CL_E_NOMEM, 0, "manifest");
+}
+
+static int get_context(const json_t *json, struct template_context *c, struct cl_err *err)
+{
+    static const char *const names[] = {[TEMPLATE_PYTHON] = "python",
+                                        [TEMPLATE_BASH] = "bash",
+                                        [TEMPLATE_JAVASCRIPT] = "javascript"};
+    const char *name = json_string_value(json_object_get(json, "language"));
+    for (int i = TEMPLATE_PYTHON; name && i <= TEMPLATE_JAVASCRIPT; i++)
+        if (strcmp(names[i], name) == 0)
+            *c = (struct template_context){.language = (enum template_language)i, .id = names[i]};
+    if (!c->id)
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "manifest: 'language' of a context is python, bash or javascript");
+    if (get_code(json, "preload", &c->preload, err) < 0)
+        return -1;
+    return get_code(json, "warm_up", &c->warm_up, err);
+}
+
+/* A manifest of before has none. */
+static int get_contexts(const json_t *root, struct template_manifest *m, struct cl_err *err)
+{
+    const json_t *list = json_object_get(root, "contexts");
+    if (!list)
+        return 0;
+    if (!json_is_array(list) || json_array_size(list) > TEMPLATE_CONTEXTS_MAX)
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "manifest: 'contexts' must be a list of at most %d code contexts",
+                       TEMPLATE_CONTEXTS_MAX);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        m->n_contexts++;
+        if (get_context(json_array_get(list, i), &m->contexts[i], err) < 0)
+            return -1;
+        for (size_t j = 0; j < i; j++)
+            if (m->contexts[j].language == m->contexts[i].language)
+                return cl_fail(err, CL_E_INVALID, 0, "manifest: two contexts of one language");
+    }
+    return 0;
+}
+
+static int read_fields(const json_t *root, struct template_manifest *m, struct cl_err *err)
+{
+    uint32_t version;
+    if (get_number(root, "version", 1, INT_MAX, &version, err) < 0)
+        return -1;
+    if (version > TEMPLATE_VERSION)
+        return cl_fail(
+            err, CL_E_UNIMPL, 0,
+            "manifest version %u, newest known %d: rebuild the template with this release's "
+            "`cloche template build`",
+            version, TEMPLATE_VERSION);
+    const json_t *kernel = json_object_get(root, "kernel"),
+                 *verity = json_object_get(root, "verity"),
+                 *scratch = json_object_get(root, "scratch");
+    if (get_text(root, "name", m->name, sizeof m->name, err) < 0 ||
+        get_digest(root, "key", m->image_key, err) < 0 ||
+        get_digest(verity, "root", m->verity_root, err) < 0 ||
+        get_digest(kernel, "sha256", m->kernel_sha256, err) < 0 ||
+        get_text(kernel, "version", m->kernel_version, sizeof m->kernel_version, err) < 0 ||
+        get_digest(json_object_get(root, "initrd"), "sha256", m->initrd_sha256, err) < 0 ||
+        get_digest(json_object_get(root, "rootfs"), "sha256", m->rootfs_sha256, err) < 0 ||
+        (scratch && get_digest(scratch, "sha256", m->scratch_sha256, err) < 0) ||
+        get_text(root, "cmdline", m->cmdline, sizeof m->cmdline, err) < 0 ||
+        get_number(root, "protocol_major", 1, 1000, &m->protocol_major, err) < 0 ||
+        get_number(root, "memory_mib", 64, 65536, &m->default_memory_mib, err) < 0 ||
+        get_number(root, "vcpus", 1, 64, &m->default_vcpus, err) < 0)
+        return -1;
+    if (!cl_name_is_valid(m->name))
+        return cl_fail(err, CL_E_INVALID, 0, "manifest: '%s' is no template name", m->name);
+    if (get_warmups(root, m, err) < 0)
+        return -1;
+    return get_contexts(root, m, err);
+}
+
+int template_parse(const char *json, size_t n, struct template_manifest *ret_manifest,
+                   struct cl_err *err)
+{
+    if (n > TEMPLATE_MANIFEST_MAX)
+        return cl_fail(err, CL_E_TOOBIG, 0, "manifest of %zu bytes, at most %d", n,
+                       TEMPLATE_MANIFEST_MAX);
+    json_error_t where;
+    json_t *root = json_loadb(json, n, JSON_REJECT_DUPLICATES, &where);
+    if (!root)
+        return cl_fail(err, CL_E_INVALID, 0, "manifest: line %d: %s", where.line, where.text);
+    *ret_manifest = (struct template_manifest){0};
+    int rc = read_fields(root, ret_manifest, err);
+    json_decref(root);
+    if (rc < 0)
+        template_manifest_fini(ret_manifest);
+    return rc;
+}
+
+void template_manifest_fini(struct template_manifest *m)
+{
+    for (size_t i = 0; i < m->n_warmups; i++) {
+        for (size_t j = 0; j < TEMPLATE_ARGV_MAX; j++)
+            cl_free(m->warmups[i].argv[j]);
+    }
+    for (size_t i = 0; i < m->n_contexts; i++) {
+        cl_free(m->contexts[i].preload);
+        cl_free(m->contexts[i].warm_up);
+    }
+    *m = (struct template_manifest){0};
+}
+
+/* --- opening -------------------------------------------------------------------------------- */
+
+static int verify_signature(const char *public_key, const struct cl_buf *text,
+                            const struct cl_buf *sig, struct cl_err *err)
+{
+    CL_AUTO(cl_fclosep) FILE *f = fopen(public_key, "re");
+    if (!f)
+        return cl_fail(err, CL_E_SYS, errno, "open the templates' public key '%s'", public_key);
+    EVP_PKEY *key = PEM_read_PUBKEY(f, NULL, NULL, NULL);
+    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+    bool good = key && ctx && EVP_DigestVerifyInit(ctx, NULL, NULL, NULL, key) == 1 &&
+                EVP_DigestVerify(ctx, sig->data, sig->len, text->data, text->len) == 1;
+    EVP_MD_CTX_free(ctx);
+    EVP_PKEY_free(key);
+    if (!good)
+        return cl_fail(
+            err, CL_E_DENIED, 0,
+            "the manifest's signature does not fit the key '%s': build the image again with "
+            "`cloche template build`, or install the public key of whoever built it",
+            public_key);
+    return 0;
+}
+
+static int sha256_fd(int fd, char out[static TEMPLATE_HEX], struct cl_err *err)
+{
+    enum { STEP = 1 << 16 };
+    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+    uint8_t *step = cl_zalloc(STEP), digest[32];
+    int rc = ctx && step && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) == 1
+                 ? 0
+                 : cl_fail(err, CL_E_NOMEM, 0, "digest");
+    for (off_t at = 0; rc == 0;) {
+        ssize_t n = pread(fd, step, STEP, at);
+        if (n == 0)
+            break;
+        if (n < 0 || EVP_DigestUpdate(ctx, step, (size_t)n) != 1)
+            rc = cl_fail(err, CL_E_SYS, errno, "read");
+        else
+            at += n;
+    }
+    if (rc == 0 && EVP_DigestFinal_ex(ctx, digest, NULL) == 1)
+        cl_hex(digest, sizeof digest, out);
+    EVP_MD_CTX_free(ctx);
+    cl_free(step);
+    return rc;
+}
+
+static int open_checked(int dir, const char *file, const char *want, int *ret_fd,
+                        struct cl_err *err)
+{
+    char have[TEMPLATE_HEX] = "";
+    CL_AUTO(cl_closep) int fd = openat(dir, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return cl_fail(err, CL_E_SYS, errno, "open '%s'", file);
+    if (sha256_fd(fd, have, err) < 0)
+        return cl_wrap(err, "'%s'", file);
+    if (strcmp(have, want) != 0)
+        return cl_fail(err, CL_E_DATALOSS, 0,
+                       "'%s' is not the file that the manifest names (its digest differs): delete "
+                       "the image and build it again with `cloche template build`",
+                       file);
+    *ret_fd = cl_steal_fd(&fd);
+    return 0;
+}
+
+static int read_manifest(int dir, const char *public_key, struct template_manifest *m,
+                         struct cl_err *err)
+{
+    struct cl_buf text, sig;
+    cl_buf_init(&text, TEMPLATE_MANIFEST_MAX);
+    cl_buf_init(&sig, 1024);
+    int rc = cl_file_read(dir, "manifest.json", &text, err);
+    if (rc == 0)
+        rc = cl_file_read(dir, "manifest.sig", &sig, err);
+    if (rc == 0)
+        rc = verify_signature(public_key, &text, &sig, err);
+    if (rc == 0)
+        rc = template_parse((const char *)text.data, text.len, m, err);
+    cl_buf_fini(&text);
+    cl_buf_fini(&sig);
+    return rc;
+}
+
+/* SHA-256 over the fields, each with its NUL, so that no two lists look alike. */
+void template_compute_key(struct template *t, const struct template_host *host)
+{
+    char text[2048];
+    int n =
+        snprintf(text, sizeof text, "2%c%s%c%s%c%s%c%s%c%llu%c%u%c%u%c%s", 0, t->m.image_key, 0,
+                 host->driver, 0, host->vmm_build, 0, host->cpu, 0,
+                 (unsigned long long)host->tsc_khz, 0, t->memory_mib, 0, t->vcpus, 0, t->m.cmdline);
+    CL_ASSERT(n > 0 && (size_t)n < sizeof text);
+    uint8_t digest[32];
+    CL_ASSERT(EVP_Digest(text, (size_t)n, digest, NULL, EVP_sha256(), NULL) == 1);
+    cl_hex(digest, sizeof digest, t->snapshot_key);
+}
+
+int template_open(const struct template_request *request, struct template **ret_template,
+                  struct cl_err *err)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/%s/current", request->dir, request->name);
+    CL_AUTO(cl_closep) int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return cl_fail(err, CL_E_NOTFOUND, 0,
+                       "no template '%s' in '%s': build it with `cloche template build %s`",
+                       request->name, request->dir, request->name);
+    struct template *t = cl_zalloc(sizeof *t);
+    if (!t)
+        return cl_fail(err, CL_E_NOMEM, 0, "template");
+    *t = (struct template){.refs = 1,
+                           .kernel_fd = -1,
+                           .initrd_fd = -1,
+                           .rootfs_fd = -1,
+                           .scratch_fd = -1,
+                           .disk_fd = -1,
+                           .ram_fd = -1,
+                           .state_fd = -1};
+    if (read_manifest(dir, request->public_key, &t->m, err) < 0 ||
+        open_checked(dir, "vmlinux", t->m.kernel_sha256, &t->kernel_fd, err) < 0 ||
+        open_checked(dir, "initrd", t->m.initrd_sha256, &t->initrd_fd, err) < 0 ||
+        open_checked(dir, "rootfs.img", t->m.rootfs_sha256, &t->rootfs_fd, err) < 0 ||
+        (t->m.scratch_sha256[0] &&
+         open_checked(dir, "scratch.img", t->m.scratch_sha256, &t->scratch_fd, err) < 0)) {
+        template_unref(t);
+        return cl_wrap(err, "template '%s'", request->name);
+    }
+    t->memory_mib = request->memory_mib ? request->memory_mib : t->m.default_memory_mib;
+    t->vcpus = request->vcpus ? request->vcpus : t->m.default_vcpus;
+    template_compute_key(t, request->host);
+    *ret_template = t;
+    return 0;
+}
+
+struct template *template_ref(struct template *t)
+{
+    t->refs++;
+    return t;
+}
+
+void template_unref(struct template *t)
+{
+    if (!t || --t->refs > 0)
+        return;
+    template_manifest_fini(&t->m);
+    cl_closep(&t->kernel_fd);
+    cl_closep(&t->initrd_fd);
+    cl_closep(&t->rootfs_fd);
+    cl_closep(&t->scratch_fd);
+    cl_closep(&t->disk_fd);
+    cl_closep(&t->ram_fd);
+    cl_closep(&t->state_fd);
+    cl_free(t);
+}
+
+static int make_memfd(const char *name, uint64_t bytes, int *ret_fd, struct cl_err *err)
+{
+    CL_AUTO(cl_closep) int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0)
+        return cl_fail(err, CL_E_SYS, errno, "memory file of %llu bytes",
+                       (unsigned long long)bytes);
+    *ret_fd = cl_steal_fd(&fd);
+    return 0;
+}
+
+int template_prepare(struct template *t, struct cl_err *err)
+{
+    CL_ASSERT(!t->sealed);
+    cl_closep(&t->ram_fd);
+    cl_closep(&t->state_fd);
+    if (make_memfd("cloche-ram", t->memory_mib * CL_MIB, &t->ram_fd, err) < 0)
+        return -1;
+    return make_memfd("cloche-state", 0, &t->state_fd, err);
+}
+
+int template_seal(struct template *t, struct cl_err *err)
+{
+    int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+    if (fcntl(t->ram_fd, F_ADD_SEALS, seals) < 0 || fcntl(t->state_fd, F_ADD_SEALS, seals) < 0)
+        return cl_fail(err, CL_E_SYS, errno, "seal the snapshot of '%s'", t->m.name);
+    t->sealed = true;
+    return 0;
+}

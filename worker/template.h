@@ -1,0 +1,114 @@
+/* worker/template.h - one flavour (name, memory, vCPUs) of what VMs are made from.
+ *
+ * Owns:    the fds of the image's files, the sealed RAM and the device state of the snapshot.
+ * Shared:  by reference count; a VM holds one until it is gone.
+ * Thread:  the worker loop.
+ * The manifest is checked (signature, digests) before any byte of the image is used.  Reading the
+ * manifest is pure (template_parse); opening is in template_open().
+ */
+#ifndef CL_WORKER_TEMPLATE_H
+#define CL_WORKER_TEMPLATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/util.h"
+
+enum {
+    TEMPLATE_NAME_MAX = 64,
+    TEMPLATE_HEX = 65, /* SHA-256 in hex and its NUL */
+    TEMPLATE_MAC = 32, /* HMAC-SHA-256 */
+    TEMPLATE_CMDLINE_MAX = 1024,
+    TEMPLATE_WARMUPS_MAX = 8, /* commands run before the snapshot */
+    TEMPLATE_ARGV_MAX = 16,
+    TEMPLATE_MANIFEST_MAX = 65536,
+    TEMPLATE_CONTEXTS_MAX = 4, /* code contexts started before the snapshot */
+    TEMPLATE_VERSION = 1,      /* newest manifest that we read */
+};
+
+struct template_warmup {
+    char *argv[TEMPLATE_ARGV_MAX + 1]; /* owned; NULL-terminated */
+};
+
+enum template_language { /* numbers of Language, code.proto */
+                         TEMPLATE_PYTHON = 1,
+                         TEMPLATE_BASH,
+                         TEMPLATE_JAVASCRIPT,
+};
+
+/* A default context that is there when a clone starts; its id is the language's name. */
+struct template_context {
+    enum template_language language;
+    const char *id; /* static */
+    char *preload;  /* owned: run once, before the snapshot; "" = nothing */
+    char *warm_up;  /* owned: run in every clone too; it leaves no trace */
+};
+
+/* What the manifest says. */
+struct template_manifest {
+    char name[TEMPLATE_NAME_MAX];
+    char image_key[TEMPLATE_HEX];
+    char verity_root[TEMPLATE_HEX];
+    char kernel_version[64];
+    char cmdline[TEMPLATE_CMDLINE_MAX];
+    char kernel_sha256[TEMPLATE_HEX], initrd_sha256[TEMPLATE_HEX], rootfs_sha256[TEMPLATE_HEX];
+    char scratch_sha256[TEMPLATE_HEX]; /* of the empty scratch file system; "" = an older image,
+                                          whose writable layer is in its memory */
+    uint32_t protocol_major;
+    uint32_t default_memory_mib, default_vcpus;
+    struct template_warmup warmups[TEMPLATE_WARMUPS_MAX];
+    size_t n_warmups;
+    struct template_context contexts[TEMPLATE_CONTEXTS_MAX];
+    size_t n_contexts;
+};
+
+struct template
+{
+    int refs;
+    struct template_manifest m;
+    uint32_t memory_mib, vcpus;
+    char snapshot_key[TEMPLATE_HEX];     /* over exactly what a snapshot depends on */
+    int kernel_fd, initrd_fd, rootfs_fd; /* owned */
+    int scratch_fd;                      /* owned: what the booted VM's disk starts from */
+    int disk_fd;                         /* owned: that disk, what clones' disks start from */
+    int ram_fd;                          /* owned: memfd, sealed once the snapshot is made */
+    int state_fd;                        /* owned: memfd with the device state */
+    uint8_t state_mac[TEMPLATE_MAC];     /* of the driver that needs one (worker/state_mac.h) */
+    bool sealed;
+};
+
+/* Parse a manifest; pure, bounded.  INVALID names the field. */
+int template_parse(const char *json, size_t n, struct template_manifest *ret_manifest,
+                   struct cl_err *err) CL_MUST;
+void template_manifest_fini(struct template_manifest *m);
+
+/* What the snapshot depends on besides the image. */
+struct template_host {
+    const char *driver; /* "qemu/tcg" */
+    const char *vmm_build;
+    const char *cpu; /* model and features that the guest sees of the host's; "" = none (TCG) */
+    uint64_t tsc_khz;
+};
+/* Fill t->snapshot_key from the manifest, the flavour and the host (pure). */
+void template_compute_key(struct template *t, const struct template_host *host);
+
+/* Open DIR/NAME/current: check the signature with the public key file (PEM) and each file's
+ * digest.  memory_mib / vcpus of 0 take the defaults. */
+struct template_request {
+    const char *dir, *name, *public_key;
+    uint32_t memory_mib, vcpus;
+    const struct template_host *host;
+};
+int template_open(const struct template_request *request, struct template **ret_template,
+                  struct cl_err *err) CL_MUST;
+struct template *template_ref(struct template *t);
+void template_unref(struct template *t);
+
+/* Make the RAM file and the state file of a snapshot to be (empty, writable). */
+int template_prepare(struct template *t, struct cl_err *err) CL_MUST;
+/* The snapshot is in them: no process can write them from now on. */
+int template_seal(struct template *t, struct cl_err *err) CL_MUST;
+
+#endif

@@ -1,0 +1,131 @@
+/* worker/unit.h - a job or a sandbox on this worker: one lease, one VM, its execs.
+ *
+ *   CLAIMING ─► IDENTIFYING ─► RUNNING ─► ENDING ─► ENDED ─► (acknowledged) KEPT ─► freed
+ *       └────────────┴───────────────────────┘
+ * KEPT: only the output remains, for an hour.
+ *
+ * Owns:    its machine, its execs.  Borrows the units (container).
+ * Thread:  the worker loop.
+ */
+#ifndef CL_WORKER_UNIT_H
+#define CL_WORKER_UNIT_H
+
+#include "base/map.h"
+#include "cloche/v1/worker.pb-c.h"
+#include "worker/exec.h"
+#include "worker/pool.h"
+
+enum {
+    UNITS_MAX = 4096,     /* units held, with those that only keep output */
+    UNIT_EXECS_MAX = 256, /* of one sandbox, ended ones included; the oldest goes */
+    UNIT_KEEP_S = 3600,   /* output lives this long after the end */
+    UNIT_TAIL = 65536,    /* of each stream, for the terminal record */
+};
+
+enum unit_state {
+    UNIT_CLAIMING = 1,
+    UNIT_IDENTIFYING,
+    UNIT_RUNNING,
+    UNIT_ENDING,
+    UNIT_ENDED,
+    UNIT_KEPT
+};
+
+struct units;
+
+struct unit {
+    struct cl_list link;
+    struct units *units;        /* borrowed */
+    Cloche__V1__Assign *assign; /* owned */
+    enum unit_state state;
+    struct pool_claim *claim; /* until it is answered */
+    struct machine *machine;  /* until its on_end */
+    const char *source;
+    struct cl_list execs; /* of struct exec_slot, oldest first */
+    size_t n_execs;
+    struct exec *main; /* a job's process */
+    bool code_started;
+    bool renewed;
+    uint64_t deadline_ns; /* of the lease, monotonic */
+    uint64_t assigned_ns, ready_ns;
+    uint64_t expires_ns;         /* sandbox: idle end; 0 = none */
+    Cloche__V1__Outcome outcome; /* of the unit, once decided */
+    Cloche__V1__Reason reason;
+    char message[CL_ERR_TEXT];
+    uint64_t cpu_ms;
+    struct cl_timer timer;  /* idle TTL, hard end, later the hour of output */
+    unsigned users;         /* relays that hold it */
+    struct cl_list waiters; /* of struct unit_waiter: told at each change */
+};
+
+struct exec_slot {
+    struct cl_list link;
+    struct exec *exec; /* owned */
+    struct unit *unit;
+    Cloche__V1__ExecStartCommand *start; /* owned: as it was asked for */
+};
+
+struct unit_waiter {
+    struct cl_list link;
+    void (*fn)(void *arg);
+    void *arg;
+};
+
+struct unit_events {
+    void (*on_started)(void *arg, struct unit *u);
+    void (*on_ended)(void *arg, struct unit *u); /* its VM is gone: tell the scheduler */
+    void (*on_exec_ended)(void *arg, struct unit *u, struct exec *e);
+};
+
+struct units {
+    struct cl_loop *loop;
+    struct pool *pool;
+    const char *spool_dir;
+    struct cl_map *by_id; /* unit id -> newest struct unit */
+    struct cl_list all;
+    struct unit_events events;
+    void *arg;
+    uint64_t used_vcpu_milli, used_memory_mib;
+    uint32_t used_slots;
+    uint64_t keep_ns; /* of output */
+};
+
+int units_init(struct units *us, struct cl_err *err) CL_MUST;
+/* Every unit must be ended; output goes. */
+void units_fini(struct units *us);
+
+/* Take a unit on.  *ret_unit is borrowed.  STATE when this fence is not above the newest seen. */
+int unit_assign(struct units *us, const Cloche__V1__Assign *assign, uint64_t deadline_ns,
+                struct unit **ret_unit, struct cl_err *err) CL_MUST;
+/* Bytes that the scratch disks of all live units may still take of the host. */
+uint64_t units_disk_promised(const struct units *us);
+struct unit *units_find(struct units *us, const char *unit_id);
+struct unit *units_find_lease(struct units *us, const char *lease_id);
+void unit_end(struct unit *u, Cloche__V1__Outcome outcome, Cloche__V1__Reason reason,
+              const char *message);
+/* The terminal record is durable. */
+void unit_acknowledged(struct unit *u);
+void unit_set_deadline(struct unit *u, uint64_t deadline_ns);
+bool unit_is_live(const struct unit *u);
+
+/* Sandboxes. */
+int unit_exec(struct unit *u, const Cloche__V1__ExecStartCommand *start, struct exec **ret_exec,
+              struct cl_err *err) CL_MUST;
+/* User code is about to run outside of an exec (a cell): checks that this is a sandbox that runs.
+ */
+int unit_begin_code(struct unit *u, struct cl_err *err) CL_MUST;
+/* A client that followed this exec is gone. */
+void unit_client_left(struct unit *u, const char *exec_id);
+/* "" = the job's process.  NULL when there is none. */
+struct exec *unit_find_exec(struct unit *u, const char *exec_id);
+/* Something happened: the idle clock starts again. */
+void unit_touch(struct unit *u);
+/* When it ends if nobody uses it from now on; 0 = not by idling. */
+uint64_t unit_expires_wall_ns(const struct unit *u);
+int unit_extend(struct unit *u, uint64_t ttl_ns, struct cl_err *err) CL_MUST;
+/* Wait for a change of state (or of the job's process). */
+void unit_wait(struct unit *u, struct unit_waiter *w);
+void unit_hold(struct unit *u);
+void unit_release(struct unit *u);
+
+#endif

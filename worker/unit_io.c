@@ -1,0 +1,496 @@
+/* worker/unit_io.c - see worker/unit.h. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "observability/log.h"
+#include "proto/copy.h"
+#include "worker/disk.h"
+#include "worker/unit.h"
+
+static void set_state(struct unit *u, enum unit_state state)
+{
+    u->state = state;
+    CL_LIST_FOREACH (node, &u->waiters) {
+        struct unit_waiter *w = CL_LIST_ENTRY(node, struct unit_waiter, link);
+        w->fn(w->arg);
+    }
+}
+
+bool unit_is_live(const struct unit *u)
+{
+    return u->state < UNIT_ENDED;
+}
+
+static bool is_job(const struct unit *u)
+{
+    return u->assign->kind == CLOCHE__V1__UNIT_KIND__UNIT_KIND_JOB;
+}
+
+static void count(struct unit *u, bool add)
+{
+    const Cloche__V1__Resources *r = u->assign->resources;
+    uint64_t vcpu = r ? (uint64_t)r->vcpus * 1000 : 0, mem = r ? r->memory_mib : 0;
+    struct units *us = u->units;
+    us->used_vcpu_milli = add ? us->used_vcpu_milli + vcpu : us->used_vcpu_milli - vcpu;
+    us->used_memory_mib = add ? us->used_memory_mib + mem : us->used_memory_mib - mem;
+    us->used_slots = add ? us->used_slots + 1 : us->used_slots - 1;
+}
+
+static uint64_t disk_bytes(const struct unit *u)
+{
+    const Cloche__V1__Resources *r = u->assign->resources;
+    return (r && r->disk_mib ? r->disk_mib : DISK_DEFAULT_MIB) * CL_MIB;
+}
+
+uint64_t units_disk_promised(const struct units *us)
+{
+    uint64_t sum = 0;
+    CL_LIST_FOREACH (node, &us->all) {
+        const struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
+        if (unit_is_live(u))
+            sum += u->machine ? machine_disk_promised(u->machine) : disk_bytes(u);
+    }
+    return sum;
+}
+
+/* --- the end -------------------------------------------------------------------------------- */
+
+static void free_slot(struct exec_slot *slot)
+{
+    cl_list_unlink(&slot->link);
+    exec_free(slot->exec);
+    if (slot->start)
+        pb_free(&slot->start->base);
+    cl_free(slot);
+}
+
+static void free_unit(struct unit *u)
+{
+    CL_ASSERT(!u->machine && !u->claim && u->users == 0);
+    while (!cl_list_empty(&u->execs))
+        free_slot(CL_LIST_ENTRY(u->execs.next, struct exec_slot, link));
+    if (cl_map_get(u->units->by_id, u->assign->unit_id) == u)
+        (void)cl_map_del(u->units->by_id, u->assign->unit_id);
+    cl_list_unlink(&u->link);
+    cl_timer_fini(&u->timer);
+    pb_free(&u->assign->base);
+    cl_free(u);
+}
+
+static void abort_execs(struct unit *u)
+{
+    CL_LIST_FOREACH (node, &u->execs) {
+        struct exec_slot *slot = CL_LIST_ENTRY(node, struct exec_slot, link);
+        exec_abort(slot->exec, u->outcome ? u->outcome : CLOCHE__V1__OUTCOME__OUTCOME_FAILED,
+                   u->reason, u->message);
+    }
+}
+
+/* The VM is gone, or there never was one. */
+static void become_ended(struct unit *u)
+{
+    abort_execs(u);
+    count(u, false);
+    cl_timer_stop(&u->timer);
+    log_event(LOG_UNIT_ENDED, "unit=%s lease=%s outcome=%d reason=%d text='%s'", u->assign->unit_id,
+              u->assign->lease_id, (int)u->outcome, (int)u->reason, u->message);
+    set_state(u, UNIT_ENDED);
+    u->units->events.on_ended(u->units->arg, u);
+}
+
+void unit_end(struct unit *u, Cloche__V1__Outcome outcome, Cloche__V1__Reason reason,
+              const char *message)
+{
+    if (u->state >= UNIT_ENDING)
+        return;
+    u->outcome = outcome;
+    u->reason = reason;
+    (void)snprintf(u->message, sizeof u->message, "%s", message);
+    bool waiting = u->state == UNIT_CLAIMING;
+    set_state(u, UNIT_ENDING);
+    if (waiting) {
+        if (u->claim)
+            pool_cancel(u->claim);
+        u->claim = NULL;
+        become_ended(u);
+        return;
+    }
+    struct vm_stats stats;
+    if (machine_stats(u->machine, &stats, NULL) == 0)
+        u->cpu_ms = stats.cpu_ns / CL_NS_PER_MS;
+    machine_stop(u->machine);
+}
+
+static void machine_gone(void *arg, const struct cl_err *why)
+{
+    struct unit *u = arg;
+    u->machine = NULL;
+    if (u->state < UNIT_ENDING) {
+        u->outcome = CLOCHE__V1__OUTCOME__OUTCOME_FAILED;
+        u->reason = u->code_started ? CLOCHE__V1__REASON__REASON_VM_DIED
+                                    : CLOCHE__V1__REASON__REASON_START_FAILED;
+        (void)snprintf(u->message, sizeof u->message, "%s", why->text);
+    }
+    become_ended(u);
+}
+
+static void on_timer(void *arg)
+{
+    struct unit *u = arg;
+    if (u->state == UNIT_KEPT) {
+        if (u->users > 0)
+            cl_timer_start(&u->timer, 10 * CL_NS_PER_S);
+        else
+            free_unit(u);
+        return;
+    }
+    uint64_t now = cl_now_ns();
+    if (u->expires_ns > now) {
+        cl_timer_start(&u->timer, u->expires_ns - now);
+        return;
+    }
+    unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_CANCELLED, CLOCHE__V1__REASON__REASON_EXPIRED,
+             "its time to live passed");
+}
+
+void unit_acknowledged(struct unit *u)
+{
+    if (u->state != UNIT_ENDED)
+        return;
+    set_state(u, UNIT_KEPT);
+    cl_timer_start(&u->timer, u->units->keep_ns);
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+static void exec_ended(void *arg, struct exec *e)
+{
+    struct exec_slot *slot = arg;
+    struct unit *u = slot->unit;
+    u->units->events.on_exec_ended(u->units->arg, u, e);
+    if (!is_job(u)) {
+        unit_touch(u);
+        return;
+    }
+    const Cloche__V1__ExecResult *r = exec_result(e);
+    unit_end(u, r->outcome, r->reason, r->message);
+}
+
+static int add_exec(struct unit *u, const Cloche__V1__ExecStartCommand *start,
+                    struct exec **ret_exec, struct cl_err *err)
+{
+    struct exec_slot *slot = cl_zalloc(sizeof *slot);
+    ProtobufCMessage *copy;
+    if (!slot || pb_copy(&start->base, &copy, err) < 0) {
+        cl_free(slot);
+        return cl_fail(err, CL_E_NOMEM, 0, "exec");
+    }
+    cl_list_init(&slot->link);
+    slot->unit = u;
+    slot->start = (Cloche__V1__ExecStartCommand *)copy;
+    struct exec_options options = {
+        .loop = u->units->loop,
+        .guest = machine_guest(u->machine),
+        .spool_dir = u->units->spool_dir,
+        .id = start->exec_id,
+        .command = start->command,
+        .traceparent = u->assign->traceparent,
+        .on_end = exec_ended,
+        .arg = slot,
+    };
+    if ((!u->code_started && machine_mark_code_started(u->machine, err) < 0) ||
+        exec_start(&options, &slot->exec, err) < 0) {
+        free_slot(slot);
+        return -1;
+    }
+    u->code_started = true;
+    u->n_execs++;
+    cl_list_push(&u->execs, &slot->link);
+    *ret_exec = slot->exec;
+    return 0;
+}
+
+static void machine_ready(void *arg)
+{
+    struct unit *u = arg;
+    struct cl_err err = {0};
+    u->ready_ns = cl_now_ns();
+    if (is_job(u)) {
+        char id[CL_ID_MAX];
+        Cloche__V1__ExecStartCommand start = CLOCHE__V1__EXEC_START_COMMAND__INIT;
+        cl_id_new("exec", id);
+        start.exec_id = id;
+        start.command = u->assign->command;
+        if (add_exec(u, &start, &u->main, &err) < 0) {
+            unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED,
+                     CLOCHE__V1__REASON__REASON_START_FAILED, err.text);
+            return;
+        }
+    }
+    set_state(u, UNIT_RUNNING);
+    unit_touch(u);
+    log_event(LOG_UNIT_STARTED, "unit=%s lease=%s source=%s start_us=%llu trace=%s",
+              u->assign->unit_id, u->assign->lease_id, u->source,
+              (unsigned long long)((u->ready_ns - u->assigned_ns) / CL_NS_PER_US),
+              u->assign->traceparent);
+    u->units->events.on_started(u->units->arg, u);
+}
+
+static void claimed(void *arg, struct machine *machine, const char *source,
+                    const struct cl_err *err)
+{
+    static const struct machine_events events = {machine_ready, machine_gone};
+    struct unit *u = arg;
+    u->claim = NULL;
+    if (!machine) {
+        unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED, CLOCHE__V1__REASON__REASON_START_FAILED,
+                 err->text);
+        return;
+    }
+    struct cl_err e = {0};
+    u->machine = machine;
+    u->source = source;
+    set_state(u, UNIT_IDENTIFYING);
+    struct machine_claim claim = {
+        .tenant = u->assign->tenant,
+        .unit_id = u->assign->unit_id,
+        .lease_id = u->assign->lease_id,
+        .fence = u->assign->fence,
+        .deadline_ns = u->deadline_ns,
+        .scratch_bytes = disk_bytes(u),
+    };
+    if (machine_claim(machine, &claim, &events, u, &e) < 0)
+        unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED, CLOCHE__V1__REASON__REASON_START_FAILED,
+                 e.text);
+}
+
+/* An earlier attempt of the same unit here is history: only its output is kept. */
+static int check_fence(struct units *us, const Cloche__V1__Assign *a, struct cl_err *err)
+{
+    const struct unit *old = units_find(us, a->unit_id);
+    if (old && old->assign->fence >= a->fence)
+        return cl_fail(err, CL_E_STATE, 0, "a newer fence of this unit was seen here");
+    if (old && unit_is_live(old))
+        return cl_fail(err, CL_E_STATE, 0, "an earlier attempt of this unit has not ended here");
+    return 0;
+}
+
+/* Room for one more: the oldest output goes first. */
+static void drop_oldest_kept(struct units *us)
+{
+    CL_LIST_FOREACH (node, &us->all) {
+        struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
+        if (u->state == UNIT_KEPT && u->users == 0) {
+            free_unit(u);
+            return;
+        }
+    }
+}
+
+int unit_assign(struct units *us, const Cloche__V1__Assign *assign, uint64_t deadline_ns,
+                struct unit **ret_unit, struct cl_err *err)
+{
+    if (check_fence(us, assign, err) < 0)
+        return -1;
+    if (cl_map_count(us->by_id) >= UNITS_MAX)
+        drop_oldest_kept(us);
+    struct unit *u = cl_zalloc(sizeof *u);
+    ProtobufCMessage *copy;
+    if (!u || pb_copy(&assign->base, &copy, err) < 0) {
+        cl_free(u);
+        return cl_fail(err, CL_E_NOMEM, 0, "unit");
+    }
+    *u = (struct unit){.units = us,
+                       .assign = (Cloche__V1__Assign *)copy,
+                       .state = UNIT_CLAIMING,
+                       .source = "",
+                       .deadline_ns = deadline_ns,
+                       .assigned_ns = cl_now_ns()};
+    cl_list_init(&u->link);
+    cl_list_init(&u->execs);
+    cl_list_init(&u->waiters);
+    const Cloche__V1__Resources *r = assign->resources;
+    if (cl_timer_init(&u->timer, us->loop, on_timer, u, err) < 0 ||
+        cl_map_put(us->by_id, assign->unit_id, u, err) < 0 ||
+        pool_claim(us->pool, assign->template_, r ? r->memory_mib : 0, r ? r->vcpus : 0, claimed, u,
+                   &u->claim, err) < 0) {
+        free_unit(u);
+        return -1;
+    }
+    cl_list_push(&us->all, &u->link);
+    count(u, true);
+    *ret_unit = u;
+    return 0;
+}
+
+/* --- use ------------------------------------------------------------------------------------ */
+
+struct unit *units_find(struct units *us, const char *unit_id)
+{
+    return cl_map_get(us->by_id, unit_id);
+}
+
+struct unit *units_find_lease(struct units *us, const char *lease_id)
+{
+    CL_LIST_FOREACH (node, &us->all) {
+        struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
+        if (strcmp(u->assign->lease_id, lease_id) == 0)
+            return u;
+    }
+    return NULL;
+}
+
+void unit_set_deadline(struct unit *u, uint64_t deadline_ns)
+{
+    u->deadline_ns = deadline_ns;
+    if (u->machine)
+        machine_set_deadline(u->machine, deadline_ns);
+}
+
+static bool any_exec_runs(const struct unit *u)
+{
+    for (const struct cl_list *l = u->execs.next; l != &u->execs; l = l->next) {
+        const struct exec_slot *slot =
+            (const struct exec_slot *)(const void *)l; /* link comes first */
+        if (exec_is_running(slot->exec))
+            return true;
+    }
+    return false;
+}
+_Static_assert(offsetof(struct exec_slot, link) == 0, "any_exec_runs() relies on it");
+
+static bool is_used(const struct unit *u)
+{
+    return any_exec_runs(u) || u->users > 0;
+}
+
+void unit_touch(struct unit *u)
+{
+    if (is_job(u) || u->assign->ttl_ns == 0 || !unit_is_live(u))
+        return;
+    u->expires_ns = cl_now_ns() + u->assign->ttl_ns;
+    if (is_used(u))
+        cl_timer_stop(&u->timer); /* not idle */
+    else
+        cl_timer_start(&u->timer, u->assign->ttl_ns);
+}
+
+uint64_t unit_expires_wall_ns(const struct unit *u)
+{
+    uint64_t now = cl_now_ns();
+    if (is_job(u) || u->assign->ttl_ns == 0 || !unit_is_live(u) || u->expires_ns == 0)
+        return 0;
+    uint64_t left = is_used(u) ? u->assign->ttl_ns : u->expires_ns > now ? u->expires_ns - now : 0;
+    return cl_wall_ns() + left;
+}
+
+int unit_extend(struct unit *u, uint64_t ttl_ns, struct cl_err *err)
+{
+    if (is_job(u) || !unit_is_live(u))
+        return cl_fail(err, CL_E_STATE, 0, "only a live sandbox can be extended");
+    u->assign->ttl_ns = ttl_ns;
+    unit_touch(u);
+    return 0;
+}
+
+/* Forget the oldest ended exec, so that a sandbox can run any number of them. */
+static void drop_oldest_exec(struct unit *u)
+{
+    CL_LIST_FOREACH (node, &u->execs) {
+        struct exec_slot *slot = CL_LIST_ENTRY(node, struct exec_slot, link);
+        if (exec_is_running(slot->exec) || u->users > 0)
+            continue;
+        free_slot(slot);
+        u->n_execs--;
+        return;
+    }
+}
+
+int unit_exec(struct unit *u, const Cloche__V1__ExecStartCommand *start, struct exec **ret_exec,
+              struct cl_err *err)
+{
+    if (u->state != UNIT_RUNNING)
+        return cl_fail(err, CL_E_STATE, 0, "the sandbox does not run");
+    if (is_job(u))
+        return cl_fail(err, CL_E_STATE, 0, "a job runs one command; make a sandbox for more");
+    if (u->n_execs >= UNIT_EXECS_MAX)
+        drop_oldest_exec(u);
+    if (u->n_execs >= UNIT_EXECS_MAX)
+        return cl_fail(err, CL_E_TOOBIG, 0, "%d commands run in this sandbox", UNIT_EXECS_MAX);
+    if (add_exec(u, start, ret_exec, err) < 0)
+        return -1;
+    unit_touch(u);
+    return 0;
+}
+
+int unit_begin_code(struct unit *u, struct cl_err *err)
+{
+    if (u->state != UNIT_RUNNING)
+        return cl_fail(err, CL_E_STATE, 0, "the sandbox does not run");
+    if (is_job(u))
+        return cl_fail(err, CL_E_STATE, 0, "a job runs one command; make a sandbox for code");
+    if (!u->code_started && machine_mark_code_started(u->machine, err) < 0)
+        return -1;
+    u->code_started = true;
+    return 0;
+}
+
+struct exec *unit_find_exec(struct unit *u, const char *id)
+{
+    if (!id[0])
+        return u->main;
+    CL_LIST_FOREACH (node, &u->execs) {
+        struct exec_slot *slot = CL_LIST_ENTRY(node, struct exec_slot, link);
+        if (strcmp(exec_id(slot->exec), id) == 0)
+            return slot->exec;
+    }
+    return NULL;
+}
+
+void unit_client_left(struct unit *u, const char *id)
+{
+    struct cl_err ignored = {0};
+    CL_LIST_FOREACH (node, &u->execs) {
+        struct exec_slot *slot = CL_LIST_ENTRY(node, struct exec_slot, link);
+        if (strcmp(exec_id(slot->exec), id) == 0 && slot->start->kill_on_disconnect &&
+            exec_is_running(slot->exec))
+            (void)!exec_signal(slot->exec, SIGKILL, &ignored);
+    }
+}
+
+void unit_wait(struct unit *u, struct unit_waiter *w)
+{
+    cl_list_push(&u->waiters, &w->link);
+}
+
+void unit_hold(struct unit *u)
+{
+    u->users++;
+    unit_touch(u);
+}
+
+void unit_release(struct unit *u)
+{
+    CL_ASSERT(u->users > 0);
+    u->users--;
+    unit_touch(u);
+}
+
+int units_init(struct units *us, struct cl_err *err)
+{
+    cl_list_init(&us->all);
+    return cl_map_new(2 * UNITS_MAX, &us->by_id, err);
+}
+
+void units_fini(struct units *us)
+{
+    CL_LIST_FOREACH (node, &us->all) {
+        struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
+        CL_ASSERT(!unit_is_live(u));
+        free_unit(u);
+    }
+    cl_map_free(us->by_id);
+}

@@ -1,0 +1,61 @@
+/* worker/vm_base.h - what a VM is, whichever monitor runs it: the first member of a driver's own
+ * struct, and the verbs of struct vm_driver that need no monitor.
+ *
+ * Owns:    the process, the channel, the scratch disk, a reference to the template.
+ * Borrows: the events' arg.
+ * Thread:  the worker loop.
+ */
+#ifndef CL_WORKER_VM_BASE_H
+#define CL_WORKER_VM_BASE_H
+
+#include "worker/vm_process.h"
+
+struct vm {
+    struct vm_process process;
+    struct template *template; /* owned reference */
+    struct vm_events events;
+    void *arg;
+    enum vm_origin origin;
+    int channel; /* owned */
+    int disk;    /* owned: the scratch disk, also the VM's; -1 = none */
+    uint64_t disk_bytes;
+    vm_done_fn *saved; /* NULL unless a snapshot is under way */
+    void *saved_arg;
+    struct cl_grave grave;
+};
+
+struct vm_birth {
+    struct cl_loop *loop;
+    const struct vm_spec *spec; /* borrowed during the call, but for its template */
+    const struct vm_events *events;
+    void *arg;
+    const char *what; /* static: "QEMU", for texts */
+    struct vm_process_events process_events;
+};
+
+void vm_base_init(struct vm *vm, const struct vm_birth *birth);
+void vm_base_fini(struct vm *vm);
+/* Make the scratch disk, DISK_DEFAULT_MIB large; *ret_fd is the monitor's, -1 where the template
+ * has none. */
+int vm_base_open_disk(struct vm *vm, const struct vm_spec *spec, int *ret_fd,
+                      struct cl_err *err) CL_MUST;
+void vm_base_await_save(struct vm *vm, vm_done_fn *done, void *arg);
+/* Answer who waits for a snapshot, if somebody does. */
+void vm_base_finish_save(struct vm *vm, const struct cl_err *err);
+/* The process is gone: the last event; `destroy` gets the vm after this turn of the loop. */
+void vm_base_end(struct vm *vm, const struct cl_err *why, void (*destroy)(void *vm));
+
+/* Verbs of struct vm_driver. */
+int vm_base_channel(const struct vm *vm);
+uint64_t vm_base_disk_taken(const struct vm *vm);
+void vm_base_set_deadline(struct vm *vm, uint64_t deadline_ns);
+void vm_base_stop(struct vm *vm);
+int vm_base_stats(const struct vm *vm, struct vm_stats *ret_stats, struct cl_err *err) CL_MUST;
+pid_t vm_base_pid(const struct vm *vm);
+pid_t vm_base_guard_pid(const struct vm *vm);
+#define VM_BASE_VERBS \
+    .channel = vm_base_channel, .disk_taken = vm_base_disk_taken, \
+    .set_deadline = vm_base_set_deadline, .stop = vm_base_stop, .stats = vm_base_stats, \
+    .pid = vm_base_pid, .guard_pid = vm_base_guard_pid
+
+#endif

@@ -1,0 +1,81 @@
+/* worker/vm_driver.h - what the worker asks of a virtual machine monitor, whichever it is.
+ *
+ * A driver turns a template into VMs.  `qemu` is the first; the project's own vmm comes behind
+ * the same interface.  A VM is born from a template's snapshot, or by a boot when it is the one
+ * that the snapshot is made of.
+ *
+ * Owns:    a VM owns its process (through a guardian) and its channel.
+ * Borrows: the template, until the VM's on_end returned.
+ * Thread:  the worker loop; callbacks come from it, never from inside a driver call.
+ * Trust:   once the guest has run, everything that comes out of a VM is hostile (ARCHITECTURE B2).
+ */
+#ifndef CL_WORKER_VM_DRIVER_H
+#define CL_WORKER_VM_DRIVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/loop.h"
+#include "base/util.h"
+
+struct vm;
+struct template;
+
+enum vm_origin {
+    VM_BOOT = 1,  /* from the kernel: makes the template's snapshot */
+    VM_CLONE = 2, /* from the snapshot, copy-on-write */
+};
+
+struct vm_spec {
+    const char *name;          /* unique on this worker: state file, cgroup, logs */
+    struct template *template; /* borrowed until on_end */
+    enum vm_origin origin;
+    uid_t uid;            /* 0 = the worker's own */
+    const char *cgroups;  /* "DIR:DIR" that it joins; NULL = none */
+    uint64_t deadline_ns; /* the guardian kills it then */
+    const char *disk_dir; /* where its scratch disk is made */
+};
+
+struct vm_events {
+    /* The guest runs (booting or restored) and the channel may be used. */
+    void (*on_up)(void *arg);
+    /* The VM is gone; why says how.  Last event; the vm is freed after it returns. */
+    void (*on_end)(void *arg, const struct cl_err *why);
+};
+
+struct vm_stats {
+    uint64_t cpu_ns; /* host CPU time of the VM's process */
+    uint64_t rss_bytes;
+    uint64_t pss_bytes; /* 0 where the host does not tell */
+};
+
+typedef void vm_done_fn(void *arg, const struct cl_err *err); /* err == NULL: done */
+
+struct vm_driver {
+    const char *name; /* "qemu/tcg", "qemu/kvm", "kvm" */
+    int (*start)(struct cl_loop *loop, const struct vm_spec *spec, const struct vm_events *events,
+                 void *arg, struct vm **ret_vm, struct cl_err *err) CL_MUST;
+    /* The byte channel to the agent; borrowed, non-blocking, valid until on_end. */
+    int (*channel)(const struct vm *vm);
+    /* Freeze and thaw the guest; a frozen one costs no CPU. */
+    int (*pause)(struct vm *vm, struct cl_err *err) CL_MUST;
+    int (*resume)(struct vm *vm, struct cl_err *err) CL_MUST;
+    /* Enlarge the scratch disk (DISK_DEFAULT_MIB at birth), before the guest is told of it. */
+    int (*grow_disk)(struct vm *vm, uint64_t bytes, struct cl_err *err) CL_MUST;
+    /* Bytes of the host's disk that it takes now; UINT64_MAX when it has no disk to take more by.
+     */
+    uint64_t (*disk_taken)(const struct vm *vm);
+    /* Push the guardian's deadline. */
+    void (*set_deadline)(struct vm *vm, uint64_t deadline_ns);
+    /* Write the VM's state into the template and end the VM; done runs before on_end. */
+    int (*snapshot)(struct vm *vm, vm_done_fn *done, void *arg, struct cl_err *err) CL_MUST;
+    /* Kill; on_end follows. */
+    void (*stop)(struct vm *vm);
+    int (*stats)(const struct vm *vm, struct vm_stats *ret_stats, struct cl_err *err) CL_MUST;
+    pid_t (*pid)(const struct vm *vm);
+    pid_t (*guard_pid)(const struct vm *vm);
+};
+
+#endif

@@ -1,0 +1,29 @@
+/* worker/warmup.h - what a fresh machine is put through before it is parked: commands, and the code
+ * contexts that its template prestarts.  Pure.
+ *
+ *   boot:   commands, then each context: created, preloaded; then their warm-up cells
+ *   clone:  commands, then the warm-up cells (the contexts are in the snapshot)
+ *
+ * Commands and cells run WARMUP_ROUNDS times: under emulation the first run translates, the second
+ * shows that it did.
+ */
+#ifndef CL_WORKER_WARMUP_H
+#define CL_WORKER_WARMUP_H
+
+#include "worker/template.h"
+
+enum { WARMUP_ROUNDS = 2 };
+
+enum warmup_kind { WARMUP_COMMAND = 1, WARMUP_CONTEXT, WARMUP_PRELOAD, WARMUP_CELL };
+
+struct warmup_step {
+    enum warmup_kind kind;
+    const struct template_warmup *command;  /* COMMAND; borrowed from the manifest */
+    const struct template_context *context; /* the others */
+};
+
+/* The step of this index; false when there are no more. */
+bool warmup_step(const struct template_manifest *m, bool boot, size_t index,
+                 struct warmup_step *ret_step);
+
+#endif

@@ -1,0 +1,395 @@
+/* worker/worker_io.c - see worker/worker.h. */
+#include "worker/claim.h"
+#include "worker/worker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <openssl/ssl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "observability/log.h"
+#include "observability/metrics.h"
+#include "rpc/tls.h"
+#include "worker/kvm.h"
+#include "worker/probe.h"
+#include "worker/qemu.h"
+#include "worker/seccomp.h"
+#include "worker/session.h"
+
+enum {
+    VCPUS_PER_CPU = 8, /* guests sleep most of the time */
+    MEMORY_PERCENT = 80,
+    SLOT_MIB = 128, /* a slot for each, when nothing else says how many */
+    PARK_TTL_S = 30,
+    TEMPLATES_AGAIN_S = 5,
+    START_TIMEOUT_S = 120, /* a sick machine boots slowly, and TCG boots on the CPU */
+};
+
+struct worker {
+    const struct worker_options *o; /* borrowed */
+    struct cl_loop *loop;           /* borrowed */
+    struct claim claim;             /* owned */
+    struct host_probe probe;
+    struct qemu_settings qemu;
+    struct kvm_settings kvm;
+    struct machine_host host;
+    struct pool *pool;
+    struct units units;
+    struct session *session;
+    struct metrics *metrics;
+    struct metrics_server *metrics_server;
+    SSL_CTX *tls;
+    char id[CL_ID_MAX];
+    char vm_dir[PATH_MAX], spool_dir[PATH_MAX], guard[PATH_MAX], vmm[PATH_MAX];
+    struct cl_timer templates; /* while one is missing */
+    bool templates_said;       /* which are missing was logged */
+    struct cl_timer stopping;
+    void (*done)(void *arg);
+    void *done_arg;
+};
+
+static int load_id(struct worker *w, struct cl_err *err)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/id", w->o->state_dir);
+    struct cl_buf text;
+    cl_buf_init(&text, CL_ID_MAX);
+    int rc = cl_file_read(AT_FDCWD, path, &text, NULL);
+    if (rc == 0 && text.len < sizeof w->id)
+        memcpy(w->id, text.data, text.len);
+    cl_buf_fini(&text);
+    w->id[strcspn(w->id, "\n")] = '\0';
+    if (cl_id_is(w->id, "wrk"))
+        return 0;
+    cl_id_new("wrk", w->id);
+    return cl_file_write(path, w->id, strlen(w->id), 0600, err);
+}
+
+static int make_dirs(struct worker *w, struct cl_err *err)
+{
+    (void)snprintf(w->vm_dir, sizeof w->vm_dir, "%s/vms", w->o->state_dir);
+    (void)snprintf(w->spool_dir, sizeof w->spool_dir, "%s/spool", w->o->state_dir);
+    return cl_mkdir_p(w->vm_dir, 0700, err) < 0 || cl_mkdir_p(w->spool_dir, 0700, err) < 0 ? -1 : 0;
+}
+
+/* What the host can do is asked of the monitors too. */
+static int probe(struct worker *w, struct cl_err *err)
+{
+    if (probe_find_program(w->o->guard, "cloche-guard", w->guard, err) < 0 ||
+        probe_find_program(w->o->vmm, "cloche-vmm", w->vmm, err) < 0)
+        return -1;
+    if (access(w->guard, X_OK) < 0)
+        return cl_fail(err, CL_E_NOTFOUND, errno, "'%s' (set it with --guard)", w->guard);
+    host_probe(&(struct probe_programs){w->o->qemu, w->vmm}, &w->probe);
+    return 0;
+}
+
+static struct vm_host vm_host_of(const struct worker *w)
+{
+    return (struct vm_host){.guard = w->guard,
+                            .namespaces = w->probe.namespaces,
+                            .is_root = w->probe.is_root,
+                            .gid = (gid_t)w->o->vm_gid};
+}
+
+static int choose_qemu(struct worker *w, bool kvm, struct cl_err *err)
+{
+    if (kvm && !host_probe_has_kvm(&w->probe))
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "driver qemu/kvm: %s", w->probe.driver_why);
+    if (!w->probe.qemu_build[0])
+        return cl_fail(err, CL_E_NOTFOUND, 0, "no QEMU at '%s': install qemu-system-x86",
+                       w->o->qemu);
+    w->qemu = (struct qemu_settings){
+        .binary = w->o->qemu, .host = vm_host_of(w), .kvm = kvm, .tsc_khz = w->probe.tsc_khz};
+    w->host.driver = qemu_driver(&w->qemu);
+    return 0;
+}
+
+static int choose_kvm(struct worker *w, struct cl_err *err)
+{
+    if (!w->probe.vmm_can)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "driver kvm: %s", w->probe.vmm_why);
+    w->kvm = (struct kvm_settings){.binary = w->vmm, .host = vm_host_of(w)};
+    cl_random(w->kvm.key.bytes, sizeof w->kvm.key.bytes);
+    w->host.driver = kvm_driver(&w->kvm);
+    return 0;
+}
+
+static int choose_driver(struct worker *w, struct cl_err *err)
+{
+    const char *want = strcmp(w->o->driver, "auto") == 0 ? w->probe.driver : w->o->driver;
+    if (strcmp(want, "kvm") == 0)
+        return choose_kvm(w, err);
+    if (strcmp(want, "qemu/kvm") == 0 || strcmp(want, "qemu/tcg") == 0)
+        return choose_qemu(w, strcmp(want, "qemu/kvm") == 0, err);
+    return cl_fail(err, CL_E_INVALID, 0, "unknown driver '%s': auto, kvm, qemu/kvm or qemu/tcg",
+                   want);
+}
+
+/* What its snapshots depend on besides their image. */
+static struct template_host template_host_of(const struct worker *w)
+{
+    bool is_tcg = strcmp(w->host.driver->name, "qemu/tcg") == 0;
+    bool is_vmm = strcmp(w->host.driver->name, "kvm") == 0;
+    return (struct template_host){.driver = w->host.driver->name,
+                                  .vmm_build = is_vmm ? w->probe.vmm_build : w->probe.qemu_build,
+                                  .cpu = is_tcg ? "" : w->probe.cpu_id, /* guests see it */
+                                  .tsc_khz = w->probe.tsc_khz};
+}
+
+/* A template that is not built yet may be, while we run (`cloche template build`). */
+static void keep_templates(void *arg)
+{
+    struct worker *w = arg;
+    char names[CL_CONF_STR];
+    bool missing = false;
+    (void)snprintf(names, sizeof names, "%s", w->o->templates);
+    char *rest = names;
+    for (char *name; (name = strsep(&rest, ", ")) != NULL;) {
+        struct cl_err err = {0};
+        if (!*name || pool_keep(w->pool, name, &err) == 0)
+            continue;
+        bool absent = err.code == CL_E_NOTFOUND;
+        if (!w->templates_said && absent)
+            log_event(LOG_TEMPLATE_ABSENT, "template=%s text='%s'", name, err.text);
+        if (!w->templates_said && !absent)
+            log_event(LOG_TEMPLATE_BAD, "template=%s text='%s'", name, err.text);
+        missing |= absent;
+    }
+    w->templates_said = true;
+    if (missing)
+        cl_timer_start(&w->templates, TEMPLATES_AGAIN_S * CL_NS_PER_S);
+}
+
+static void on_pool_changed(void *arg)
+{
+    struct worker *w = arg;
+    if (w->session)
+        session_pool_changed(w->session);
+}
+
+static void unit_started(void *arg, struct unit *u)
+{
+    struct worker *w = arg;
+    metrics_add(w->metrics, METRIC_WARM_HEADS, w->host.driver->name, u->source, 1);
+    metrics_observe(w->metrics, METRIC_ACQUIRE_SECONDS, u->source, NULL,
+                    u->ready_ns - u->assigned_ns);
+    session_unit_events.on_started(w->session, u);
+}
+
+static void unit_ended(void *arg, struct unit *u)
+{
+    struct worker *w = arg;
+    session_unit_events.on_ended(w->session, u);
+}
+
+static void exec_ended(void *arg, struct unit *u, struct exec *e)
+{
+    struct worker *w = arg;
+    session_unit_events.on_exec_ended(w->session, u, e);
+}
+
+static void on_lost(void *arg, const struct vm_state *state)
+{
+    struct worker *w = arg;
+    struct cl_err err = {0};
+    log_event(LOG_VM_SWEPT, "vm=%s unit=%s lease=%s", state->name, state->unit_id, state->lease_id);
+    if (session_report_lost(w->session, state, &err) < 0)
+        log_event(LOG_VM_SWEPT, "vm=%s text='%s'", state->name, err.text);
+}
+
+static int open_pool(struct worker *w, struct cl_err *err)
+{
+    struct pool_options options = {
+        .host = &w->host,
+        .template_dir = w->o->template_dir,
+        .public_key = w->o->template_key,
+        .key = template_host_of(w),
+        .warm = (uint32_t)w->o->warm,
+        .starts = w->probe.cpus,
+    };
+    return pool_new(&options, on_pool_changed, w, &w->pool, err);
+}
+
+static void refresh_metrics(void *arg)
+{
+    struct worker *w = arg;
+    struct pool_flavour_info infos[POOL_FLAVOURS];
+    size_t n = pool_list(w->pool, infos, POOL_FLAVOURS);
+    metrics_clear(w->metrics, METRIC_POOL_PARKED);
+    for (size_t i = 0; i < n; i++) {
+        metrics_add(w->metrics, METRIC_POOL_PARKED, infos[i].template->m.name, NULL,
+                    infos[i].parked);
+        metrics_set(w->metrics, METRIC_POOL_FAILURES, infos[i].template->m.name, NULL,
+                    infos[i].failures);
+    }
+    metrics_set(w->metrics, METRIC_VMS, NULL, NULL, w->host.count);
+    metrics_set(w->metrics, METRIC_SLOTS, "used", NULL, w->units.used_slots);
+}
+
+static int open_metrics(struct worker *w, struct cl_err *err)
+{
+    uint16_t port;
+    if (metrics_new(&w->metrics, err) < 0)
+        return -1;
+    metrics_set(w->metrics, METRIC_BUILD_INFO, "worker", CLOCHE_VERSION, 1);
+    if (w->o->metrics[0] && !cl_is_loopback(w->o->metrics) && !w->o->insecure_listen)
+        return cl_fail(
+            err, CL_E_INVALID, 0,
+            "metrics on '%s' are not loopback: put a TLS proxy before them, or --insecure-listen",
+            w->o->metrics);
+    return w->o->metrics[0] ? metrics_serve(w->loop, w->o->metrics, w->metrics, refresh_metrics, w,
+                                            &w->metrics_server, &port, err)
+                            : 0;
+}
+
+/* NULL on a unix socket. */
+static int load_tls(const struct worker_options *o, SSL_CTX **ret_tls, struct cl_err *err)
+{
+    struct tls_files files = {.cert = o->tls_cert, .key = o->tls_key, .ca = o->tls_ca};
+    *ret_tls = NULL;
+    return strncmp(o->scheduler, "unix:", 5) == 0 ? 0 : tls_client_new(&files, ret_tls, err);
+}
+
+int worker_reload(struct worker *w, struct cl_err *err)
+{
+    SSL_CTX *fresh;
+    pool_set_warm(w->pool, (uint32_t)w->o->warm);
+    session_set_disk_reserve(w->session, w->o->disk_reserve);
+    if (load_tls(w->o, &fresh, err) < 0)
+        return -1;
+    if (fresh) {
+        session_set_tls(w->session, fresh);
+        SSL_CTX_free(w->tls);
+        w->tls = fresh;
+    }
+    return 0;
+}
+
+static int open_session(struct worker *w, struct cl_err *err)
+{
+    if (load_tls(w->o, &w->tls, err) < 0)
+        return -1;
+    uint64_t memory = w->o->memory ? w->o->memory : w->probe.memory_bytes / 100 * MEMORY_PERCENT;
+    uint64_t vcpus = w->o->vcpus ? w->o->vcpus : (uint64_t)w->probe.cpus * VCPUS_PER_CPU;
+    uint64_t slots = w->o->slots ? w->o->slots : CL_MIN(memory / CL_MIB / SLOT_MIB, (uint64_t)1024);
+    struct session_options options = {
+        .loop = w->loop,
+        .target = w->o->scheduler,
+        .tls = w->tls,
+        .worker_id = w->id,
+        .driver = w->host.driver->name,
+        .units = &w->units,
+        .pool = w->pool,
+        .capacity_vcpu_milli = vcpus * 1000,
+        .capacity_memory_mib = memory / CL_MIB,
+        .slots = (uint32_t)slots,
+        .disk_dir = w->o->state_dir,
+        .disk_reserve = w->o->disk_reserve,
+    };
+    return session_new(&options, &w->session, err);
+}
+
+static void raise_fd_limit(void)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) < 0)
+        return;
+    r.rlim_cur = r.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &r); /* best effort: fewer fds are fewer VMs, and said so */
+}
+
+static void on_stopping(void *arg)
+{
+    struct worker *w = arg;
+    if (w->host.count == 0 && w->done) {
+        void (*done)(void *) = w->done;
+        w->done = NULL;
+        done(w->done_arg);
+        return;
+    }
+    cl_timer_start(&w->stopping, 20 * CL_NS_PER_MS);
+}
+
+int worker_new(struct cl_loop *loop, const struct worker_options *options,
+               struct worker **ret_worker, struct cl_err *err)
+{
+    struct worker *w = cl_zalloc(sizeof *w);
+    if (!w)
+        return cl_fail(err, CL_E_NOMEM, 0, "worker");
+    w->o = options;
+    w->loop = loop;
+    raise_fd_limit();
+    if (probe(w, err) < 0)
+        return -1;
+    w->host = (struct machine_host){.loop = loop,
+                                    .state_dir = w->vm_dir,
+                                    .uid_base = w->probe.is_root ? (uid_t)options->vm_uid_base : 0,
+                                    .park_ttl_ns = PARK_TTL_S * CL_NS_PER_S,
+                                    .start_timeout_ns = START_TIMEOUT_S * CL_NS_PER_S};
+    w->units = (struct units){.loop = loop,
+                              .spool_dir = w->spool_dir,
+                              .keep_ns = options->output_keep,
+                              .events = {unit_started, unit_ended, exec_ended},
+                              .arg = w};
+    if (make_dirs(w, err) < 0 ||
+        claim_take(options->state_dir, options->instance, &w->claim, err) < 0 ||
+        load_id(w, err) < 0 || choose_driver(w, err) < 0 ||
+        cl_timer_init(&w->stopping, loop, on_stopping, w, err) < 0 ||
+        cl_timer_init(&w->templates, loop, keep_templates, w, err) < 0 ||
+        units_init(&w->units, err) < 0)
+        return -1;
+    cgroup_root_open(options->instance, &w->host.cgroups);
+    if (open_pool(w, err) < 0 || open_metrics(w, err) < 0)
+        return -1;
+    w->units.pool = w->pool;
+    if (open_session(w, err) < 0 || vm_state_sweep(w->vm_dir, on_lost, w, err) < 0)
+        return -1;
+    if (worker_seccomp(err) < 0)
+        return -1;
+    keep_templates(w);
+    log_event(LOG_STARTED,
+              "worker=%s driver=%s why='%s' cpu='%s' tsc_khz=%llu namespaces=%d cgroups=%d", w->id,
+              w->host.driver->name, w->probe.driver_why, w->probe.cpu_model,
+              (unsigned long long)w->probe.tsc_khz, w->probe.namespaces, w->host.cgroups.n);
+    *ret_worker = w;
+    return 0;
+}
+
+void worker_stop(struct worker *w, void (*done)(void *arg), void *arg)
+{
+    w->done = done;
+    w->done_arg = arg;
+    session_close_for_work(w->session, "it is shutting down");
+    CL_LIST_FOREACH (node, &w->units.all) {
+        struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
+        unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED, CLOCHE__V1__REASON__REASON_WORKER_LOST,
+                 "its worker was shut down");
+    }
+    cl_timer_stop(&w->templates);
+    pool_stop(w->pool);
+    cl_timer_start(&w->stopping, 0);
+}
+
+void worker_free(struct worker *w)
+{
+    if (!w)
+        return;
+    session_free(w->session);
+    pool_free(w->pool);
+    units_fini(&w->units);
+    cl_timer_fini(&w->stopping);
+    cl_timer_fini(&w->templates);
+    metrics_server_free(w->metrics_server);
+    metrics_free(w->metrics);
+    SSL_CTX_free(w->tls);
+    claim_drop(&w->claim);
+    cl_free(w);
+}
