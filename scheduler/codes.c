@@ -1,0 +1,481 @@
+/* scheduler/codes.c - CodeService: interpreters in a sandbox, relayed to its worker. */
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cloche/v1/code.pb-c.h"
+#include "cloche/v1/guest.pb-c.h"
+#include "scheduler/api.h"
+#include "scheduler/validate.h"
+
+enum {
+    CODE_MAX = 1024 * 1024, /* the guest protocol's bound of one command */
+    ENV_MAX = 65536,
+    CWD_MAX = 1024,
+    TIMEOUT_DEFAULT_S = 300,
+    OUTPUT_DEFAULT_MIB = 64,
+    CONTEXTS_PAGE = 100,
+};
+
+/* --- names ------------------------------------------------------------------------------------
+ */
+
+static const struct {
+    Cloche__V1__Language language;
+    const char *name; /* id of its default context */
+} languages[] = {
+    {CLOCHE__V1__LANGUAGE__LANGUAGE_PYTHON, "python"},
+    {CLOCHE__V1__LANGUAGE__LANGUAGE_BASH, "bash"},
+    {CLOCHE__V1__LANGUAGE__LANGUAGE_JAVASCRIPT, "javascript"},
+};
+
+/* NULL for none that exists. */
+static const char *name_of(Cloche__V1__Language language)
+{
+    for (size_t i = 0; i < CL_COUNT(languages); i++)
+        if (languages[i].language == language)
+            return languages[i].name;
+    return NULL;
+}
+
+/* Of a default context's id; UNSPECIFIED for any other. */
+static Cloche__V1__Language language_of(const char *id)
+{
+    for (size_t i = 0; i < CL_COUNT(languages); i++)
+        if (strcmp(languages[i].name, id) == 0)
+            return languages[i].language;
+    return CLOCHE__V1__LANGUAGE__LANGUAGE_UNSPECIFIED;
+}
+
+static int check_context_id(const char *id, struct cl_err *err)
+{
+    if (language_of(id) || cl_id_is(id, "ctx"))
+        return 0;
+    return cl_fail(err, CL_E_INVALID, 0,
+                   "'%.40s' is no context id: ctx_..., python, bash or javascript", id);
+}
+
+/* --- RunCode ----------------------------------------------------------------------------------
+ */
+
+struct run {
+    struct api_call *a; /* held */
+    struct relay *relay;
+    char context[CL_ID_MAX], cell[CL_ID_MAX];
+    Cloche__V1__Language language;
+    bool recorded, finished;
+};
+
+static void finish(struct run *run, const struct cl_err *err)
+{
+    if (run->finished)
+        return;
+    run->finished = true;
+    run->a->replied = true;
+    api_audit(run->a, err);
+    if (run->a->call)
+        rpc_call_finish(run->a->call, err);
+}
+
+/* e is NULL when nobody knows: the client left, or the worker. */
+static void record_end(struct run *run, const Cloche__V1__CellEnded *e, const char *why)
+{
+    static const char *const outcomes[] = {"unspecified", "ok",        "error",
+                                           "interrupted", "timed_out", "exited",
+                                           "oom_killed",  "restarted", "failed"};
+    struct cl_err ignored = {0};
+    if (!run->recorded)
+        return;
+    run->recorded = false;
+    size_t at = e && (size_t)e->outcome < CL_COUNT(outcomes) ? (size_t)e->outcome : 0;
+    const struct audit_field fields[] = {
+        AUDIT_STR("cell", run->cell),
+        AUDIT_STR("context", run->context),
+        AUDIT_STR("outcome", e ? outcomes[at] : why),
+        AUDIT_NUM("result_bytes", e ? e->result_bytes : 0),
+        AUDIT_NUM("stderr_bytes", e && e->stderr ? e->stderr->bytes : 0),
+        AUDIT_NUM("stdout_bytes", e && e->stdout ? e->stdout->bytes : 0),
+        AUDIT_STR("unit", ((const Cloche__V1__RunCodeRequest *)run->a->request)->sandbox_id),
+    };
+    const char *language = name_of(run->language);
+    metrics_add(run->a->s->metrics, METRIC_CELLS, language ? language : "unknown",
+                e ? outcomes[at] : why, 1);
+    (void)!audit_emit(run->a->s->audit, run->a->p.tenant, AUDIT_CODE_END, fields, CL_COUNT(fields),
+                      NULL, NULL, &ignored); /* kept without ack; a loss becomes a gap record */
+}
+
+static void on_relay_message(void *arg, const Cloche__V1__RelayRequest *m)
+{
+    struct run *run = arg;
+    struct cl_err err = {0};
+    if (!m->cell || run->finished || !run->a->call)
+        return;
+    bool last = m->cell->event_case == CLOCHE__V1__RUN_CODE_RESPONSE__EVENT_ENDED;
+    if (m->cell->event_case == CLOCHE__V1__RUN_CODE_RESPONSE__EVENT_STARTED)
+        run->language = m->cell->started->language;
+    int rc = rpc_call_send(run->a->call, &m->cell->base, &err);
+    if (last)
+        record_end(run, m->cell->ended, "");
+    if (last || rc < 0)
+        finish(run, rc < 0 ? &err : NULL);
+    else if (rpc_call_is_full(run->a->call))
+        relay_pause(run->relay, true);
+}
+
+static void on_relay_drain(void *arg)
+{
+    (void)arg;
+}
+
+static void on_relay_end(void *arg, const struct cl_err *why)
+{
+    struct run *run = arg;
+    run->relay = NULL;
+    if (run->finished)
+        return;
+    struct cl_err lost = {0};
+    (void)cl_fail(&lost, CL_E_UNAVAILABLE, 0, "the worker ended the cell without a word");
+    record_end(run, NULL, "lost");
+    finish(run, why ? why : &lost);
+}
+
+static void open_relay(struct run *run, struct unit *u, struct worker *w)
+{
+    static const struct relay_events events = {on_relay_message, on_relay_drain, on_relay_end};
+    const Cloche__V1__RunCodeRequest *r = (const Cloche__V1__RunCodeRequest *)run->a->request;
+    Cloche__V1__OpenRelay open = CLOCHE__V1__OPEN_RELAY__INIT;
+    Cloche__V1__RelayCell cell = CLOCHE__V1__RELAY_CELL__INIT;
+    struct cl_err err = {0};
+    cell.context_id = run->context;
+    cell.language = language_of(run->context);
+    cell.code = r->code;
+    cell.timeout_ns = r->timeout_ns ? r->timeout_ns : TIMEOUT_DEFAULT_S * CL_NS_PER_S;
+    cell.output_max_bytes = r->output_max_bytes ? r->output_max_bytes : OUTPUT_DEFAULT_MIB * CL_MIB;
+    cell.contexts_max = (uint32_t)u->tenant->limits.contexts;
+    open.unit_id = u->id;
+    open.what_case = CLOCHE__V1__OPEN_RELAY__WHAT_CELL;
+    open.cell = &cell;
+    if (relay_open(w, &open, &events, run, &run->relay, &err) < 0) {
+        record_end(run, NULL, "lost");
+        finish(run, &err);
+    }
+}
+
+static void run_free(struct run *run)
+{
+    if (run->relay)
+        relay_drop(run->relay);
+    struct api_call *a = run->a;
+    cl_free(run);
+    api_release(a);
+}
+
+/* The record is written: now it may run. */
+static void on_recorded(const struct cl_err *err, void *arg)
+{
+    struct api_call *a = arg;
+    struct run *run = a->state;
+    const Cloche__V1__RunCodeRequest *r = (const Cloche__V1__RunCodeRequest *)a->request;
+    if (run && err) {
+        finish(run, err);
+    } else if (run && a->call) {
+        struct worker *w;
+        run->recorded = true;
+        struct unit *u = api_unit(a, r->sandbox_id, BOOKS_SANDBOX, &w);
+        if (u) {
+            open_relay(run, u, w);
+        } else {
+            record_end(run, NULL, "lost");
+            run->finished = true; /* api_unit() has answered */
+        }
+    }
+    api_release(a);
+}
+
+static int record_run(struct run *run, struct cl_err *err)
+{
+    const Cloche__V1__RunCodeRequest *r = (const Cloche__V1__RunCodeRequest *)run->a->request;
+    uint8_t digest[32];
+    char hex[65];
+    size_t n = strlen(r->code);
+    if (EVP_Digest(r->code, n, digest, NULL, EVP_sha256(), NULL) != 1)
+        return cl_fail(err, CL_E_NOMEM, 0, "digest");
+    cl_hex(digest, sizeof digest, hex);
+    const struct audit_field fields[] = {
+        AUDIT_STR("by", run->a->p.key_id),  AUDIT_NUM("bytes", n),
+        AUDIT_STR("cell", run->cell),       AUDIT_STR("code_sha256", hex),
+        AUDIT_STR("context", run->context), AUDIT_STR("unit", r->sandbox_id),
+    };
+    return audit_emit(run->a->s->audit, run->a->p.tenant, AUDIT_CODE_RUN, fields, CL_COUNT(fields),
+                      on_recorded, run->a, err);
+}
+
+static int check_run(const Cloche__V1__RunCodeRequest *r, struct cl_err *err)
+{
+    if (!r->context_id[0] == !r->language)
+        return cl_fail(err, CL_E_INVALID, 0, "give exactly one of context_id and language");
+    if (r->language && !name_of(r->language))
+        return cl_fail(err, CL_E_INVALID, 0, "language: PYTHON, BASH or JAVASCRIPT");
+    if (strlen(r->code) > CODE_MAX)
+        return cl_fail(err, CL_E_TOOBIG, 0, "code: at most 1 MiB; upload a file and run that");
+    if (r->timeout_ns > 24 * 3600 * CL_NS_PER_S)
+        return cl_fail(err, CL_E_INVALID, 0, "timeout_ns: at most 24 h");
+    if (r->output_max_bytes > CL_GIB)
+        return cl_fail(err, CL_E_INVALID, 0, "output_max_bytes: at most 1 GiB");
+    return r->context_id[0] ? check_context_id(r->context_id, err) : 0;
+}
+
+static void code_run(struct api_call *a)
+{
+    const Cloche__V1__RunCodeRequest *r = (const Cloche__V1__RunCodeRequest *)a->request;
+    struct cl_err err = {0};
+    struct worker *w;
+    if (check_run(r, &err) < 0) {
+        api_fail(a, &err);
+        return;
+    }
+    if (!api_unit(a, r->sandbox_id, BOOKS_SANDBOX, &w))
+        return;
+    struct run *run = cl_zalloc(sizeof *run);
+    if (!run) {
+        api_fail_with(a, CL_E_NOMEM, "cell");
+        return;
+    }
+    run->a = a;
+    run->language = r->language ? r->language : language_of(r->context_id);
+    (void)snprintf(run->context, sizeof run->context, "%.40s",
+                   r->language ? name_of(r->language) : r->context_id);
+    cl_id_new("cell", run->cell);
+    a->state = run;
+    api_hold(a); /* the run's */
+    api_hold(a); /* the record's */
+    if (record_run(run, &err) < 0)
+        on_recorded(&err, a);
+}
+
+static void code_drain(struct api_call *a)
+{
+    struct run *run = a->state;
+    if (run && run->relay)
+        relay_pause(run->relay, false);
+}
+
+/* The client left before the end: dropping the relay interrupts the cell. */
+static void code_gone(struct api_call *a, const struct cl_err *why)
+{
+    struct run *run = a->state;
+    if (!run)
+        return;
+    a->state = NULL;
+    if (!run->finished) {
+        api_audit(a, why);
+        record_end(run, NULL, "left");
+    }
+    run_free(run);
+}
+
+/* --- contexts ---------------------------------------------------------------------------------
+ */
+
+/* Send a command about a context; `done` answers and releases the call. */
+static void ask(struct api_call *a, const char *sandbox_id, Cloche__V1__ContextCommand *context,
+                request_fn *done)
+{
+    struct cl_err err = {0};
+    struct worker *w;
+    struct unit *u = api_unit(a, sandbox_id, BOOKS_SANDBOX, &w);
+    if (!u)
+        return;
+    Cloche__V1__ExecCommand cmd = CLOCHE__V1__EXEC_COMMAND__INIT;
+    context->contexts_max = (uint32_t)u->tenant->limits.contexts;
+    cmd.unit_id = u->id;
+    cmd.what_case = CLOCHE__V1__EXEC_COMMAND__WHAT_CONTEXT;
+    cmd.context = context;
+    api_hold(a);
+    if (worker_request(w, &cmd, done, a, &err) < 0)
+        done(a, NULL, &err);
+}
+
+/* About one context that must be there. */
+static void ask_about(struct api_call *a, const char *sandbox_id, char *context_id,
+                      Cloche__V1__GuestContextKind kind, request_fn *done)
+{
+    struct cl_err err = {0};
+    Cloche__V1__ContextCommand cmd = CLOCHE__V1__CONTEXT_COMMAND__INIT;
+    cmd.kind = (uint32_t)kind;
+    cmd.context_id = context_id;
+    if (check_context_id(context_id, &err) < 0)
+        api_fail(a, &err);
+    else
+        ask(a, sandbox_id, &cmd, done);
+}
+
+/* CREATE and RESTART answer with the one context. */
+static void reply_context(struct api_call *a, const Cloche__V1__ExecAnswer *answer,
+                          const struct cl_err *err, ProtobufCMessage *m,
+                          Cloche__V1__CodeContext **slot)
+{
+    if (err) {
+        api_fail(a, err);
+    } else if (answer->n_contexts != 1) {
+        api_fail_with(a, CL_E_PEER, "the worker answered with %zu contexts", answer->n_contexts);
+    } else {
+        *slot = answer->contexts[0];
+        api_reply(a, m);
+    }
+    api_release(a);
+}
+
+static void on_created(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err)
+{
+    Cloche__V1__CreateContextResponse m = CLOCHE__V1__CREATE_CONTEXT_RESPONSE__INIT;
+    reply_context(arg, answer, err, &m.base, &m.context);
+}
+
+static int check_create(const Cloche__V1__CreateContextRequest *r, struct cl_err *err)
+{
+    size_t bytes = 0;
+    if (!name_of(r->language))
+        return cl_fail(err, CL_E_INVALID, 0, "language: PYTHON, BASH or JAVASCRIPT");
+    if (strlen(r->cwd) > CWD_MAX)
+        return cl_fail(err, CL_E_INVALID, 0, "cwd: at most %d bytes", CWD_MAX);
+    for (size_t i = 0; i < r->n_env; i++) {
+        const char *name = r->env[i]->name;
+        if (!name[0] || strchr(name, '='))
+            return cl_fail(err, CL_E_INVALID, 0, "env.name: must not be empty or contain '='");
+        bytes += strlen(name) + strlen(r->env[i]->value) + 2;
+    }
+    return bytes <= ENV_MAX ? 0 : cl_fail(err, CL_E_TOOBIG, 0, "env: at most %d bytes", ENV_MAX);
+}
+
+static void code_create(struct api_call *a)
+{
+    const Cloche__V1__CreateContextRequest *r =
+        (const Cloche__V1__CreateContextRequest *)a->request;
+    Cloche__V1__ContextCommand cmd = CLOCHE__V1__CONTEXT_COMMAND__INIT;
+    struct cl_err err = {0};
+    char id[CL_ID_MAX];
+    if (check_create(r, &err) < 0) {
+        api_fail(a, &err);
+        return;
+    }
+    cl_id_new("ctx", id);
+    cmd.kind = CLOCHE__V1__GUEST_CONTEXT_KIND__GUEST_CONTEXT_KIND_CREATE;
+    cmd.context_id = id;
+    cmd.language = r->language;
+    cmd.cwd = r->cwd;
+    cmd.env = r->env;
+    cmd.n_env = r->n_env;
+    ask(a, r->sandbox_id, &cmd, on_created);
+}
+
+static void on_restarted(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err)
+{
+    Cloche__V1__RestartContextResponse m = CLOCHE__V1__RESTART_CONTEXT_RESPONSE__INIT;
+    reply_context(arg, answer, err, &m.base, &m.context);
+}
+
+static void code_restart(struct api_call *a)
+{
+    const Cloche__V1__RestartContextRequest *r =
+        (const Cloche__V1__RestartContextRequest *)a->request;
+    ask_about(a, r->sandbox_id, r->context_id,
+              CLOCHE__V1__GUEST_CONTEXT_KIND__GUEST_CONTEXT_KIND_RESTART, on_restarted);
+}
+
+static void on_interrupted(void *arg, const Cloche__V1__ExecAnswer *answer,
+                           const struct cl_err *err)
+{
+    struct api_call *a = arg;
+    Cloche__V1__InterruptContextResponse m = CLOCHE__V1__INTERRUPT_CONTEXT_RESPONSE__INIT;
+    if (err) {
+        api_fail(a, err);
+    } else {
+        m.was_running = answer->was_running;
+        api_reply(a, &m.base);
+    }
+    api_release(a);
+}
+
+static void code_interrupt(struct api_call *a)
+{
+    const Cloche__V1__InterruptContextRequest *r =
+        (const Cloche__V1__InterruptContextRequest *)a->request;
+    ask_about(a, r->sandbox_id, r->context_id,
+              CLOCHE__V1__GUEST_CONTEXT_KIND__GUEST_CONTEXT_KIND_INTERRUPT, on_interrupted);
+}
+
+static void on_deleted(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err)
+{
+    (void)answer;
+    struct api_call *a = arg;
+    Cloche__V1__DeleteContextResponse m = CLOCHE__V1__DELETE_CONTEXT_RESPONSE__INIT;
+    if (err)
+        api_fail(a, err);
+    else
+        api_reply(a, &m.base);
+    api_release(a);
+}
+
+static void code_delete(struct api_call *a)
+{
+    const Cloche__V1__DeleteContextRequest *r =
+        (const Cloche__V1__DeleteContextRequest *)a->request;
+    ask_about(a, r->sandbox_id, r->context_id,
+              CLOCHE__V1__GUEST_CONTEXT_KIND__GUEST_CONTEXT_KIND_DELETE, on_deleted);
+}
+
+static void on_listed(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err)
+{
+    struct api_call *a = arg;
+    const Cloche__V1__ListContextsRequest *r = (const Cloche__V1__ListContextsRequest *)a->request;
+    Cloche__V1__ListContextsResponse m = CLOCHE__V1__LIST_CONTEXTS_RESPONSE__INIT;
+    size_t page = 0;
+    struct cl_err bad = {0};
+    if (!err && api_page_size(r->page_size, CONTEXTS_PAGE, CONTEXTS_PAGE, &page, &bad) < 0)
+        err = &bad;
+    if (err) {
+        api_fail(a, err);
+    } else {
+        size_t from = 0; /* in the order they were made; the token is the last id before */
+        for (size_t i = 0; r->page_token[0] && i < answer->n_contexts; i++) {
+            if (strcmp(answer->contexts[i]->id, r->page_token) == 0)
+                from = i + 1;
+        }
+        m.contexts = answer->contexts + from;
+        m.n_contexts = CL_MIN(answer->n_contexts - from, page);
+        if (from + m.n_contexts < answer->n_contexts)
+            m.next_page_token = m.contexts[m.n_contexts - 1]->id;
+        api_reply(a, &m.base);
+    }
+    api_release(a);
+}
+
+static void code_list(struct api_call *a)
+{
+    const Cloche__V1__ListContextsRequest *r = (const Cloche__V1__ListContextsRequest *)a->request;
+    Cloche__V1__ContextCommand cmd = CLOCHE__V1__CONTEXT_COMMAND__INIT;
+    cmd.kind = CLOCHE__V1__GUEST_CONTEXT_KIND__GUEST_CONTEXT_KIND_LIST;
+    ask(a, r->sandbox_id, &cmd, on_listed);
+}
+
+#define METHOD(name) "/cloche.v1.CodeService/" name
+#define TYPES(name) \
+    .in = &cloche__v1__##name##_request__descriptor, \
+    .out = &cloche__v1__##name##_response__descriptor
+
+const struct api_method code_api[] = {
+    {METHOD("CreateContext"), TYPES(create_context), .scope = SCOPE_RUN, .changes = true,
+     .handle = code_create},
+    {METHOD("RunCode"), TYPES(run_code), .scope = SCOPE_RUN, .changes = true,
+     .server_streams = true, .handle = code_run, .on_drain = code_drain, .on_gone = code_gone},
+    {METHOD("InterruptContext"), TYPES(interrupt_context), .scope = SCOPE_RUN, .changes = true,
+     .handle = code_interrupt},
+    {METHOD("RestartContext"), TYPES(restart_context), .scope = SCOPE_RUN, .changes = true,
+     .handle = code_restart},
+    {METHOD("ListContexts"), TYPES(list_contexts), .scope = SCOPE_READ, .handle = code_list},
+    {METHOD("DeleteContext"), TYPES(delete_context), .scope = SCOPE_RUN, .changes = true,
+     .handle = code_delete},
+};
+const size_t code_api_n = CL_COUNT(code_api);

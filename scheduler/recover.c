@@ -1,0 +1,191 @@
+/* scheduler/recover.c - back from the books: the units of every tenant at start, and every second
+ * the leases that ran out.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "observability/log.h"
+#include "proto/copy.h"
+#include "scheduler/sched_priv.h"
+
+enum { PAGE = 500, REAP_MAX = 128 };
+
+struct recovery {
+    struct sched *s;
+    char tenant[BOOKS_NAME]; /* the one being read; "" = none yet */
+    char tenants_after[BOOKS_NAME];
+    char names[PAGE][BOOKS_NAME];
+    size_t n_names, next_name;
+    bool more_tenants;
+    size_t units;
+};
+
+static void read_tenants(struct recovery *r);
+static void next_tenant(struct recovery *r);
+
+static void give_up(struct recovery *r, const struct cl_err *err)
+{
+    log_event(LOG_REDIS_DOWN, "text='recovery: %s'", err->text);
+    cl_free(r); /* the next time that the books open it starts anew */
+}
+
+static enum phase phase_of(enum books_state state)
+{
+    switch (state) {
+    case BOOKS_QUEUED:
+        return PHASE_QUEUED;
+    case BOOKS_STARTING:
+        return PHASE_ASSIGNING;
+    case BOOKS_RUNNING:
+    case BOOKS_PAUSED:
+        return PHASE_RUNNING;
+    case BOOKS_ENDED:
+        return PHASE_ENDED;
+    }
+    return PHASE_ENDED;
+}
+
+static int restore(struct sched *s, const struct books_unit *row, struct cl_err *err)
+{
+    struct tenant *t = cl_map_get(s->tenants, row->tenant);
+    struct unit *u;
+    if (cl_map_get(s->units, row->id) || !t)
+        return 0;
+    Cloche__V1__UnitRecord *rec = cloche__v1__unit_record__unpack(NULL, row->spec_n, row->spec);
+    if (!rec || !rec->spec || rec->version != 1) {
+        if (rec)
+            pb_free(&rec->base);
+        return cl_fail(err, CL_E_UNIMPL, 0, "its record is of a newer release");
+    }
+    if (unit_new(s, t, row->id, row->kind, rec, &u, err) < 0) {
+        pb_free(&rec->base);
+        return -1;
+    }
+    u->phase = phase_of(row->state);
+    u->started = row->state == BOOKS_RUNNING;
+    u->cancel = row->cancel;
+    u->fence = row->fence;
+    u->attempt = row->attempt;
+    u->created_ns = row->created_us * CL_NS_PER_US;
+    if (unit_set_lease(u, row->lease, err) < 0)
+        return -1;
+    (void)snprintf(u->worker_id, sizeof u->worker_id, "%s", row->worker);
+    memcpy(u->need, row->need, sizeof u->need);
+    if (u->phase != PHASE_QUEUED)
+        return 0; /* its worker says Hello, or its lease runs out */
+    if (u->cancel)
+        unit_end_queued(u, CLOCHE__V1__OUTCOME__OUTCOME_CANCELLED,
+                        CLOCHE__V1__REASON__REASON_REQUESTED, "cancelled");
+    else
+        return unit_enqueue(u, true, err);
+    return 0;
+}
+
+static void on_units(const struct books_unit *rows, size_t n, const char *next,
+                     const struct cl_err *err, void *arg)
+{
+    struct recovery *r = arg;
+    struct cl_err bad = {0};
+    if (err) {
+        give_up(r, err);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (restore(r->s, &rows[i], &bad) < 0)
+            log_event(LOG_RECOVERED, "unit=%s text='left alone: %s'", rows[i].id, bad.text);
+        else
+            r->units++;
+    }
+    if (!next[0])
+        next_tenant(r);
+    else if (books_live(r->s->books, r->tenant, next, PAGE, on_units, r, &bad) < 0)
+        give_up(r, &bad);
+}
+
+static void next_tenant(struct recovery *r)
+{
+    struct cl_err err = {0};
+    if (r->next_name < r->n_names) {
+        memcpy(r->tenant, r->names[r->next_name++], sizeof r->tenant);
+        if (books_live(r->s->books, r->tenant, "", PAGE, on_units, r, &err) < 0)
+            give_up(r, &err);
+        return;
+    }
+    if (r->more_tenants) {
+        read_tenants(r);
+        return;
+    }
+    log_event(LOG_RECOVERED, "units=%zu tenants=%zu", r->units, cl_map_count(r->s->tenants));
+    r->s->recovered = true;
+    units_dispatch_soon(r->s);
+    cl_free(r);
+}
+
+static void on_tenants(const struct books_tenant *rows, size_t n, const char *next,
+                       const struct cl_err *err, void *arg)
+{
+    struct recovery *r = arg;
+    struct cl_err bad = {0};
+    struct tenant *t;
+    if (err) {
+        give_up(r, err);
+        return;
+    }
+    r->n_names = r->next_name = 0;
+    for (size_t i = 0; i < n && r->n_names < PAGE; i++) {
+        if (tenant_cache(r->s, &rows[i], &t, &bad) < 0)
+            log_event(LOG_RECOVERED, "tenant=%s text='left alone: %s'", rows[i].name, bad.text);
+        else
+            memcpy(r->names[r->n_names++], rows[i].name, BOOKS_NAME);
+    }
+    (void)snprintf(r->tenants_after, sizeof r->tenants_after, "%s", next);
+    r->more_tenants = next[0];
+    next_tenant(r);
+}
+
+static void read_tenants(struct recovery *r)
+{
+    struct cl_err err = {0};
+    if (books_tenant_list(r->s->books, r->tenants_after, PAGE, on_tenants, r, &err) < 0)
+        give_up(r, &err);
+}
+
+int units_recover(struct sched *s, struct cl_err *err)
+{
+    struct recovery *r = cl_zalloc(sizeof *r);
+    if (!r)
+        return cl_fail(err, CL_E_NOMEM, 0, "recovery");
+    r->s = s;
+    read_tenants(r);
+    return 0;
+}
+
+/* --- the reaper --------------------------------------------------------------------------------
+ */
+
+static void on_reaped(const struct books_unit *rows, size_t n, const char *next,
+                      const struct cl_err *err, void *arg)
+{
+    (void)next;
+    struct sched *s = arg;
+    if (err)
+        return; /* in a second again */
+    for (size_t i = 0; i < n; i++) {
+        struct unit *u = unit_find(s, rows[i].tenant, rows[i].id);
+        if (u && u->fence == rows[i].fence)
+            unit_reaped(u);
+    }
+}
+
+void on_reap(void *sched)
+{
+    struct sched *s = sched;
+    size_t at = 0;
+    if (!books_is_ready(s->books) || !s->recovered)
+        return;
+    for (struct tenant *t; (t = cl_map_next(s->tenants, &at, NULL)) != NULL;) {
+        if (t->n_units > 0)
+            (void)!books_reap(s->books, t->name, REAP_MAX, on_reaped, s, NULL);
+    }
+}

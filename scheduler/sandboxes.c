@@ -1,0 +1,320 @@
+/* scheduler/sandboxes.c - SandboxService: create, look, end, extend. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "scheduler/cancel.h"
+#include "scheduler/look.h"
+#include "scheduler/submit.h"
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+/* A Sandbox message over a unit of this process or a row of the books. */
+struct sandbox_view {
+    Cloche__V1__Sandbox m;
+    Cloche__V1__Time created, expires;
+};
+
+static void view_live(struct sandbox_view *o, const struct unit *u)
+{
+    o->m.state = unit_state(u);
+    o->m.worker_id = (char *)(uintptr_t)u->worker_id;
+    o->m.driver = (char *)(uintptr_t)u->driver;
+    o->m.guest_separation = u->separation;
+    o->expires.unix_ns = u->expires_wall_ns;
+    if (u->expires_wall_ns)
+        o->m.expires = &o->expires;
+}
+
+static void view_spec(struct sandbox_view *o, const Cloche__V1__UnitRecord *r)
+{
+    if (!r || !r->spec)
+        return;
+    o->m.template_ = r->spec->template_;
+    o->m.resources = r->spec->resources;
+    o->m.labels = r->spec->labels;
+    o->m.n_labels = r->spec->n_labels;
+}
+
+static void view_init(struct sandbox_view *o, const char *id, const char *tenant,
+                      uint64_t created_ns)
+{
+    cloche__v1__sandbox__init(&o->m);
+    cloche__v1__time__init(&o->created);
+    cloche__v1__time__init(&o->expires);
+    o->m.id = (char *)(uintptr_t)id;
+    o->m.tenant = (char *)(uintptr_t)tenant;
+    o->created.unix_ns = created_ns;
+    o->m.created = &o->created;
+}
+
+static void view_unit(struct sandbox_view *o, const struct unit *u)
+{
+    view_init(o, u->id, u->tenant->name, u->created_ns);
+    view_spec(o, u->record);
+    view_live(o, u);
+}
+
+static void view_row(struct sandbox_view *o, const struct look_row *row)
+{
+    const struct books_unit *b = row->row;
+    view_init(o, b->id, b->tenant, b->created_us * CL_NS_PER_US);
+    view_spec(o, row->record);
+    o->m.state = (Cloche__V1__UnitState)b->state;
+    o->m.worker_id = (char *)(uintptr_t)b->worker;
+    if (row->live)
+        view_live(o, row->live);
+    if (row->terminal && row->terminal->result) {
+        o->m.reason = row->terminal->result->reason;
+        o->m.driver = row->terminal->driver;
+    }
+}
+
+/* --- Create: answers when it runs ---------------------------------------------------------------
+ */
+
+struct creation {
+    struct follower f;  /* first */
+    struct api_call *a; /* held */
+    Cloche__V1__JobSpec spec;
+    struct cl_timer kick;
+};
+
+static void creation_free(struct creation *c)
+{
+    struct api_call *a = c->a;
+    unit_unfollow(&c->f);
+    cl_timer_fini(&c->kick);
+    a->state = NULL;
+    cl_free(c);
+    api_release(a);
+}
+
+static void fail_ended(struct api_call *a, const struct unit *u)
+{
+    const Cloche__V1__ExecResult *r = u->terminal ? u->terminal->result : NULL;
+    if (u->refused.code)
+        api_fail(a, &u->refused);
+    else if (r && r->reason == CLOCHE__V1__REASON__REASON_NO_TEMPLATE)
+        api_fail_with(a, CL_E_NOTFOUND, "%s", r->message);
+    else
+        api_fail_with(a, CL_E_UNAVAILABLE, "the sandbox ended before it ran: %s",
+                      r ? r->message : "");
+}
+
+static void on_kick(void *arg)
+{
+    struct creation *c = arg;
+    const struct unit *u = c->f.unit;
+    if (c->a->replied || !u)
+        return;
+    if (u->phase == PHASE_ENDED) {
+        fail_ended(c->a, u);
+    } else if (u->phase == PHASE_RUNNING && u->started) {
+        struct sandbox_view view;
+        Cloche__V1__CreateResponse m = CLOCHE__V1__CREATE_RESPONSE__INIT;
+        view_unit(&view, u);
+        m.sandbox = &view.m;
+        api_reply(c->a, &m.base);
+    }
+}
+
+static void on_change(struct follower *f)
+{
+    cl_timer_start(&((struct creation *)(void *)f)->kick, 0);
+}
+_Static_assert(offsetof(struct creation, f) == 0, "on_change() relies on it");
+
+static void created(void *arg, struct unit *u, bool replayed, const struct cl_err *err)
+{
+    (void)replayed;
+    struct api_call *a = arg;
+    struct creation *c = a->state;
+    if (err)
+        api_fail(a, err);
+    else if (!u)
+        api_fail_with(a, CL_E_STATE, "the sandbox of this idempotency key has ended ('%s')",
+                      a->object);
+    if (!c) { /* the client has left: nobody knows the id, so nobody could end it */
+        if (u)
+            cancel_abandoned(u);
+        return;
+    }
+    if (err || !u)
+        return;
+    unit_follow(u, &c->f);
+    cl_timer_start(&c->kick, 0);
+}
+
+static void sandbox_create(struct api_call *a)
+{
+    const Cloche__V1__CreateRequest *r = (const Cloche__V1__CreateRequest *)a->request;
+    struct cl_err err = {0};
+    struct creation *c = cl_zalloc(sizeof *c);
+    if (!c || cl_timer_init(&c->kick, a->s->loop, on_kick, c, &err) < 0) {
+        cl_free(c);
+        api_fail_with(a, CL_E_NOMEM, "sandbox");
+        return;
+    }
+    c->a = a;
+    c->f.on_change = on_change;
+    cl_list_init(&c->f.link);
+    a->state = c;
+    api_hold(a);
+    if (r->ttl_ns > 24 * 3600 * CL_NS_PER_S) {
+        api_fail_with(a, CL_E_INVALID, "ttl_ns: at most 24 h");
+        return;
+    }
+    cloche__v1__job_spec__init(&c->spec);
+    c->spec.template_ = r->template_;
+    c->spec.resources = r->resources;
+    c->spec.labels = r->labels;
+    c->spec.n_labels = r->n_labels;
+    c->spec.network = r->network;
+    struct submit_spec spec = {.kind = BOOKS_SANDBOX,
+                               .spec = &c->spec,
+                               .idempotency_key = r->idempotency_key,
+                               .ttl_ns = r->ttl_ns,
+                               .refuse_over_quota = true,
+                               .waits = true};
+    submit(a, &spec, created, a);
+}
+
+static void create_gone(struct api_call *a, const struct cl_err *why)
+{
+    struct creation *c = a->state;
+    if (!c)
+        return;
+    if (why && c->f.unit)
+        cancel_abandoned(c->f.unit);
+    creation_free(c);
+}
+
+/* --- Get and List -------------------------------------------------------------------------------
+ */
+
+static void on_got(struct api_call *a, const struct look_row *row)
+{
+    struct sandbox_view view;
+    Cloche__V1__SandboxServiceGetResponse m = CLOCHE__V1__SANDBOX_SERVICE_GET_RESPONSE__INIT;
+    view_row(&view, row);
+    m.sandbox = &view.m;
+    api_reply(a, &m.base);
+}
+
+static void sandbox_get(struct api_call *a)
+{
+    const Cloche__V1__SandboxServiceGetRequest *r =
+        (const Cloche__V1__SandboxServiceGetRequest *)a->request;
+    look_get(a, BOOKS_SANDBOX, r->sandbox_id, on_got);
+}
+
+static void on_listed(struct api_call *a, const struct look_row *rows, size_t n, const char *next)
+{
+    Cloche__V1__SandboxServiceListResponse m = CLOCHE__V1__SANDBOX_SERVICE_LIST_RESPONSE__INIT;
+    struct sandbox_view *views = cl_zalloc_array(n, sizeof *views);
+    Cloche__V1__Sandbox **list = cl_zalloc_array(n, sizeof *list);
+    m.sandboxes = list;
+    m.n_sandboxes = n;
+    m.next_page_token = (char *)(uintptr_t)next;
+    for (size_t i = 0; views && list && i < n; i++) {
+        view_row(&views[i], &rows[i]);
+        list[i] = &views[i].m;
+    }
+    if (views && list)
+        api_reply(a, &m.base);
+    else
+        api_fail_with(a, CL_E_NOMEM, "list");
+    cl_free(views);
+    cl_free(list);
+}
+
+static void sandbox_list(struct api_call *a)
+{
+    const Cloche__V1__SandboxServiceListRequest *r =
+        (const Cloche__V1__SandboxServiceListRequest *)a->request;
+    uint32_t live =
+        1u << BOOKS_QUEUED | 1u << BOOKS_STARTING | 1u << BOOKS_RUNNING | 1u << BOOKS_PAUSED;
+    look_list(a,
+              &(struct look_list){.kind = BOOKS_SANDBOX,
+                                  .states = r->include_ended ? 0 : live,
+                                  .page_size = r->page_size,
+                                  .page_token = r->page_token,
+                                  .labels = r->labels,
+                                  .n_labels = r->n_labels},
+              on_listed);
+}
+
+/* --- Kill and Extend ----------------------------------------------------------------------------
+ */
+
+static void sandbox_kill(struct api_call *a)
+{
+    static const Cloche__V1__KillResponse reply = CLOCHE__V1__KILL_RESPONSE__INIT;
+    cancel_unit(a, &(struct cancel_spec){
+                       .kind = BOOKS_SANDBOX,
+                       .id = ((const Cloche__V1__KillRequest *)a->request)->sandbox_id,
+                       .reply = &reply.base,
+                   });
+}
+
+static void on_extended(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err)
+{
+    struct api_call *a = arg;
+    const Cloche__V1__ExtendRequest *r = (const Cloche__V1__ExtendRequest *)a->request;
+    Cloche__V1__ExtendResponse m = CLOCHE__V1__EXTEND_RESPONSE__INIT;
+    struct unit *u = unit_find(a->s, a->p.tenant, a->object);
+    if (err) {
+        api_fail(a, err);
+    } else {
+        if (u && answer->expires) {
+            u->expires_wall_ns = answer->expires->unix_ns;
+            u->record->ttl_ns = r->ttl_ns;
+        }
+        m.expires = answer->expires;
+        api_reply(a, &m.base);
+    }
+    api_release(a);
+}
+
+static void sandbox_extend(struct api_call *a)
+{
+    const Cloche__V1__ExtendRequest *r = (const Cloche__V1__ExtendRequest *)a->request;
+    struct cl_err err = {0};
+    struct worker *w;
+    struct unit *u = api_unit(a, r->sandbox_id, BOOKS_SANDBOX, &w);
+    if (!u)
+        return;
+    if (r->ttl_ns == 0 || r->ttl_ns > 24 * 3600 * CL_NS_PER_S) {
+        api_fail_with(a, CL_E_INVALID, "ttl_ns: more than 0, at most 24 h");
+        return;
+    }
+    Cloche__V1__ExecCommand cmd = CLOCHE__V1__EXEC_COMMAND__INIT;
+    Cloche__V1__ExtendCommand ext = CLOCHE__V1__EXTEND_COMMAND__INIT;
+    ext.ttl_ns = r->ttl_ns;
+    cmd.unit_id = u->id;
+    cmd.what_case = CLOCHE__V1__EXEC_COMMAND__WHAT_EXTEND;
+    cmd.extend = &ext;
+    api_hold(a);
+    if (worker_request(w, &cmd, on_extended, a, &err) < 0)
+        on_extended(a, NULL, &err);
+}
+
+#define METHOD(name) "/cloche.v1.SandboxService/" name
+#define TYPES(in_, out_) \
+    .in = &cloche__v1__##in_##__descriptor, .out = &cloche__v1__##out_##__descriptor
+
+const struct api_method sandbox_api[] = {
+    {METHOD("Create"), TYPES(create_request, create_response), .scope = SCOPE_RUN, .changes = true,
+     .handle = sandbox_create, .on_gone = create_gone},
+    {METHOD("Get"), TYPES(sandbox_service_get_request, sandbox_service_get_response),
+     .scope = SCOPE_READ, .handle = sandbox_get},
+    {METHOD("List"), TYPES(sandbox_service_list_request, sandbox_service_list_response),
+     .scope = SCOPE_READ, .handle = sandbox_list},
+    {METHOD("Kill"), TYPES(kill_request, kill_response), .scope = SCOPE_RUN, .changes = true,
+     .handle = sandbox_kill, .on_gone = cancel_gone},
+    {METHOD("Extend"), TYPES(extend_request, extend_response), .scope = SCOPE_RUN, .changes = true,
+     .handle = sandbox_extend},
+};
+const size_t sandbox_api_n = CL_COUNT(sandbox_api);

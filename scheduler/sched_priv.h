@@ -1,0 +1,246 @@
+/* scheduler/sched_priv.h - the objects of one scheduler process and how they hang together.
+ *
+ *   tenant ──< unit >── worker            unit: a job or a sandbox that has not ended (or just did)
+ *                 │         └──< request  request: an ExecCommand without its answer
+ *                 └──< follower           follower: a client's stream on it; has a relay to the
+ * worker
+ *
+ * Owns:    everything here is the scheduler's; it is soft state.  What is promised lies in the
+ * books. Thread:  one loop.
+ */
+#ifndef CL_SCHEDULER_SCHED_PRIV_H
+#define CL_SCHEDULER_SCHED_PRIV_H
+
+#include "audit/producer.h"
+#include "base/id.h"
+#include "base/loop.h"
+#include "base/map.h"
+#include "cloche/v1/exec.pb-c.h"
+#include "cloche/v1/file.pb-c.h"
+#include "cloche/v1/job.pb-c.h"
+#include "cloche/v1/record.pb-c.h"
+#include "cloche/v1/sandbox.pb-c.h"
+#include "cloche/v1/template.pb-c.h"
+#include "cloche/v1/tenant.pb-c.h"
+#include "cloche/v1/worker.pb-c.h"
+#include "observability/metrics.h"
+#include "policy/fairq.h"
+#include "policy/limits.h"
+#include "policy/principal.h"
+#include "redis/books_registry.h"
+#include "rpc/server.h"
+#include "scheduler/options.h"
+#include "scheduler/tokens.h"
+
+enum {
+    SCHED_TENANTS_MAX = 10000,
+    SCHED_UNITS_MAX = 200000, /* that have not ended */
+    SCHED_WORKERS_MAX = 4096,
+    SCHED_RELAYS_MAX = 16384,
+    SCHED_REQUESTS_MAX = 16384,
+    SCHED_TRIES = 3,          /* refusals by workers before a unit waits a moment */
+    SCHED_TEMPLATES_MAX = 16, /* of one worker that are remembered */
+};
+
+enum listener { LISTENER_CLIENTS = 1, LISTENER_WORKERS = 2 };
+
+struct sched;
+struct unit;
+
+/* --- tenants -------------------------------------------------------------------------------- */
+
+struct tenant {
+    char name[BOOKS_NAME];
+    struct tenant_limits limits;
+    char guest_separation[16];
+    uint64_t created_ms;
+    uint64_t blocked_until_ns; /* over quota: its turn is skipped */
+    uint64_t loaded_ns;        /* when the books were asked last */
+    size_t n_units;
+};
+
+/* --- workers -------------------------------------------------------------------------------- */
+
+struct worker_template {
+    char name[64], snapshot_key[65], verity_root[65], kernel[64];
+    uint32_t vcpus, memory_mib, warm; /* sizes: the template's defaults */
+    bool building;                    /* its snapshot: nobody should count on it yet */
+};
+
+struct worker {
+    struct cl_list link;
+    struct sched *sched;
+    struct rpc_call *call; /* its session */
+    char id[BOOKS_NAME], driver[16], host[64], build[32], closed[128];
+    Cloche__V1__GuestSeparation separation;
+    struct worker_template templates[SCHED_TEMPLATES_MAX];
+    size_t n_templates;
+    uint64_t cap_vcpu, cap_mem, used_vcpu, used_mem; /* used: its report and what we sent since */
+    uint32_t slots, used_slots;
+    bool greeting; /* since its Hello; its first Load says that it has told all it knows */
+};
+
+/* --- units ---------------------------------------------------------------------------------- */
+
+/* What this process does with a unit; the books know QUEUED … ENDED. */
+enum phase {
+    PHASE_QUEUED = 1, /* in the fair queue */
+    PHASE_RESERVING,  /* the books are asked */
+    PHASE_ASSIGNING,  /* a worker is asked */
+    PHASE_RUNNING,    /* a worker has it */
+    PHASE_SETTLING,   /* the books are told of its end */
+    PHASE_ENDED,
+};
+
+struct unit {
+    struct fairq_item item;
+    struct sched *sched;
+    struct tenant *tenant;
+    char id[CL_ID_MAX], lease[CL_ID_MAX];
+    enum books_kind kind;
+    enum phase phase;
+    bool started; /* user code may have run in this attempt */
+    bool cancel;
+    bool unconfirmed;               /* its worker's newest Hello did not name it */
+    bool refuse_over_quota;         /* a sandbox: nobody knows its id yet */
+    struct cl_err refused;          /* the refusal, when it came to that */
+    Cloche__V1__UnitRecord *record; /* owned */
+    uint64_t fence;
+    uint32_t attempt, refusals;
+    char worker_id[BOOKS_NAME], driver[16], vm[64];
+    Cloche__V1__GuestSeparation separation;
+    uint64_t need[BOOKS_DIM_NR];
+    uint64_t created_ns, started_wall_ns, ended_wall_ns, expires_wall_ns; /* wall clock */
+    Cloche__V1__TerminalRecord *terminal; /* owned; set when ended */
+    struct cl_list followers;             /* of struct follower */
+    struct cl_timer timer;                /* queue deadline; a moment's wait; later the linger */
+};
+
+/* --- the scheduler --------------------------------------------------------------------------- */
+
+struct sched {
+    const struct sched_options *o;
+    struct cl_loop *loop;
+    struct books *books;
+    struct audit_producer *audit;
+    struct rpc_server *server;
+    struct tokens *tokens; /* NULL = only API keys */
+    struct metrics *metrics;
+    struct metrics_server *metrics_server;
+    struct fairq *queue;
+    struct cl_map *tenants, *units, *workers, *relays, *requests, *keys;
+    struct cl_map *leases; /* lease id -> unit: of its newest attempt */
+    struct cl_timer kick, reap, health, head;
+    uint8_t pepper[32], salt[32]; /* of keys; of redacted arguments in the audit log */
+    bool stopping;                /* clients that vanish now did not leave */
+    char id[64];
+    uint64_t next_request;
+    uint64_t reserving; /* calls in flight at dispatch */
+    bool recovered;     /* units were read back from the books */
+    void *drain;        /* owned: the stop in progress */
+    char audit_head[65];
+    uint64_t audit_seq;
+};
+
+/* --- calls between the files ------------------------------------------------------------------ */
+
+/* tenants.c: the cached tenant, loaded from the books when it is not; NOTFOUND from the callback.
+ */
+typedef void tenant_fn(void *arg, struct tenant *t, const struct cl_err *err);
+void tenant_get(struct sched *s, const char *name, tenant_fn *fn, void *arg);
+int tenant_cache(struct sched *s, const struct books_tenant *row, struct tenant **ret_tenant,
+                 struct cl_err *err) CL_MUST;
+
+/* units.c */
+struct unit *unit_find(struct sched *s, const char *tenant, const char *id);
+/* The unit whose newest attempt has this lease and fence. */
+struct unit *unit_find_lease(struct sched *s, const char *lease, uint64_t fence);
+/* Note a lease that the books gave (or will give) to the unit. */
+int unit_set_lease(struct unit *u, const char *lease, struct cl_err *err) CL_MUST;
+int unit_new(struct sched *s, struct tenant *t, const char *id, enum books_kind kind,
+             Cloche__V1__UnitRecord *record, struct unit **ret_unit, struct cl_err *err) CL_MUST;
+int unit_enqueue(struct unit *u, bool restore, struct cl_err *err) CL_MUST;
+/* The books gave it this lease when they admitted it ... */
+struct unit_lease {
+    char id[CL_ID_MAX], worker[BOOKS_NAME];
+    uint64_t fence;
+    uint32_t attempt;
+};
+int unit_reserved(struct unit *u, const struct unit_lease *lease, struct cl_err *err) CL_MUST;
+/* ... now it may go; or it never goes, and ends as FAILED. */
+void unit_assign(struct unit *u);
+void unit_withdraw(struct unit *u, const char *why);
+/* A client asks for the end (already flagged in the books). */
+void unit_cancel(struct unit *u, Cloche__V1__Reason reason);
+/* The worker reports the end of a lease. */
+void unit_ended(struct unit *u, const Cloche__V1__UnitEnded *m, struct worker *w);
+void unit_assigned(struct unit *u, const Cloche__V1__AssignAnswer *m, struct worker *w);
+void unit_started(struct unit *u, const Cloche__V1__UnitStarted *m);
+/* Its worker came back and knows nothing of it. */
+void unit_lost(struct unit *u);
+/* Its lease expired and was settled. */
+void unit_reaped(struct unit *u);
+void unit_end_queued(struct unit *u, Cloche__V1__Outcome outcome, Cloche__V1__Reason reason,
+                     const char *message);
+void units_dispatch_soon(struct sched *s);
+/* At the end of the process. */
+void units_free_all(struct sched *s);
+void on_dispatch(void *sched);
+Cloche__V1__UnitState unit_state(const struct unit *u);
+struct worker *unit_worker(const struct unit *u);
+/* recover.c */
+int units_recover(struct sched *s, struct cl_err *err) CL_MUST;
+void on_reap(void *sched);
+
+/* workers.c */
+extern const struct rpc_method worker_methods[];
+extern const size_t worker_methods_count;
+int worker_send(struct worker *w, Cloche__V1__SessionResponse *m, struct cl_err *err) CL_MUST;
+/* The best worker with room, or NULL.  need: BOOKS_DIM_NR numbers. */
+struct worker *worker_place(struct sched *s, const char *template, const uint64_t *need);
+/* Count room as used before the worker's next report says so, so that the next unit does not see
+ * it; and count it back when the unit did not get there.  An unknown worker is a no-op. */
+void worker_room_take(struct worker *w, const uint64_t *need);
+void worker_room_return(struct sched *s, const char *worker_id, const uint64_t *need);
+/* The answer borrows its message until the callback returns; NULL answer = err says why.  fn may be
+ * NULL: nobody waits. */
+typedef void request_fn(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err);
+/* What some worker says of a template, its snapshot made or not; NULL = none knows it. */
+const struct worker_template *worker_template_find(const struct sched *s, const char *name);
+int worker_request(struct worker *w, Cloche__V1__ExecCommand *command, request_fn *fn, void *arg,
+                   struct cl_err *err) CL_MUST;
+/* relays.c: the scheduler's end of a relay. */
+struct relay;
+struct relay_events {
+    void (*on_message)(void *arg, const Cloche__V1__RelayRequest *m);
+    void (*on_drain)(void *arg);                         /* room towards the worker again */
+    void (*on_end)(void *arg, const struct cl_err *why); /* over; why NULL = in order.  Once. */
+};
+int relay_open(struct worker *w, Cloche__V1__OpenRelay *what, const struct relay_events *events,
+               void *arg, struct relay **ret_relay, struct cl_err *err) CL_MUST;
+/* A worker left: relays that it did not dial yet end soon. */
+void relays_worker_left(struct sched *s, const char *worker_id);
+/* No more events; the worker's call is ended. */
+void relay_drop(struct relay *r);
+void relay_pause(struct relay *r, bool paused);
+int relay_send(struct relay *r, const void *data, size_t n, bool eof, struct cl_err *err) CL_MUST;
+bool relay_is_full(const struct relay *r);
+extern const struct rpc_method relay_methods[];
+extern const size_t relay_methods_count;
+
+/* auth.c: credential -> principal (DECISIONS §8); one interface, other verifiers come behind it. */
+typedef void auth_fn(struct rpc_call *call, const struct principal *p);
+/* Check the call's credential and `scope`, then run fn; refusals are answered and audited.  The
+ * call's user is an api_call.  If the call ends meanwhile, fn is not run. */
+void auth_check(struct sched *s, struct rpc_call *call, enum scope scope, auth_fn *fn);
+
+/* units.c: a client that follows a unit's output or waits for a change. */
+struct follower {
+    struct cl_list link; /* in unit.followers */
+    struct unit *unit;   /* borrowed; NULL once detached */
+    void (*on_change)(struct follower *f);
+};
+void unit_follow(struct unit *u, struct follower *f);
+void unit_unfollow(struct follower *f);
+
+#endif

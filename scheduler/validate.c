@@ -1,0 +1,115 @@
+/* scheduler/validate.c - see scheduler/validate.h. */
+#include "scheduler/validate.h"
+
+#include <string.h>
+
+#include "base/id.h"
+
+static int invalid(struct cl_err *err, const char *field, const char *text)
+{
+    return cl_fail(err, CL_E_INVALID, 0, "%s: %s", field, text);
+}
+
+int validate_user(const char *user, struct cl_err *err)
+{
+    if (user[0] && strcmp(user, "user") != 0 && strcmp(user, "root") != 0)
+        return invalid(err, "user", "must be \"user\" or \"root\"");
+    return 0;
+}
+
+int validate_path(const char *path, struct cl_err *err)
+{
+    size_t n = strlen(path);
+    if (n == 0 || n > PATH_TEXT_MAX)
+        return invalid(err, "path", "must have 1 to 4096 bytes");
+    return 0;
+}
+
+int validate_labels(Cloche__V1__Label *const *labels, size_t n, struct cl_err *err)
+{
+    if (n > LABELS_MAX)
+        return invalid(err, "labels", "at most 32");
+    for (size_t i = 0; i < n; i++) {
+        if (!cl_name_is_valid(labels[i]->key))
+            return invalid(err, "labels.key", "must match ^[a-z][a-z0-9-]{0,62}$");
+        if (strlen(labels[i]->value) > LABEL_VALUE_MAX)
+            return invalid(err, "labels.value", "at most 256 bytes");
+        for (size_t j = 0; j < i; j++) {
+            if (strcmp(labels[i]->key, labels[j]->key) == 0)
+                return invalid(err, "labels", "a key appears twice");
+        }
+    }
+    return 0;
+}
+
+static int validate_env(const Cloche__V1__Command *c, size_t *bytes, struct cl_err *err)
+{
+    for (size_t i = 0; i < c->n_env; i++) {
+        const char *name = c->env[i]->name;
+        if (!name[0] || strchr(name, '='))
+            return invalid(err, "command.env.name", "must not be empty or contain '='");
+        *bytes += strlen(name) + strlen(c->env[i]->value) + 2 + sizeof(char *);
+    }
+    return 0;
+}
+
+int validate_command(const Cloche__V1__Command *c, struct cl_err *err)
+{
+    size_t bytes = 0;
+    if (!c || c->n_argv == 0 || !c->argv[0][0])
+        return invalid(err, "command.argv", "must name a program");
+    for (size_t i = 0; i < c->n_argv; i++)
+        bytes += strlen(c->argv[i]) + 1 + sizeof(char *);
+    if (validate_env(c, &bytes, err) < 0 || validate_user(c->user, err) < 0)
+        return -1;
+    if (bytes > ARGS_MAX)
+        return cl_fail(err, CL_E_TOOBIG, 0, "command: argv and env take %zu bytes, at most %d",
+                       bytes, ARGS_MAX);
+    if (strlen(c->cwd) > PATH_TEXT_MAX)
+        return invalid(err, "command.cwd", "at most 4096 bytes");
+    if (c->timeout_ns > 24 * 3600 * CL_NS_PER_S)
+        return invalid(err, "command.timeout_ns", "at most 24 h");
+    if (c->output_max_bytes > CL_GIB)
+        return invalid(err, "command.output_max_bytes", "at most 1 GiB");
+    if (c->pty && (c->pty->rows > 10000 || c->pty->columns > 10000))
+        return invalid(err, "command.pty", "at most 10000 rows and columns");
+    return 0;
+}
+
+static uint64_t pick(uint64_t asked, uint64_t def, uint64_t unit_max, uint64_t max)
+{
+    return asked ? asked : CL_MIN(def, CL_MIN(unit_max, max));
+}
+
+int validate_spec(const Cloche__V1__JobSpec *spec, const struct spec_frame *frame,
+                  const struct tenant_limits *limits, struct quota_need *ret_need,
+                  struct cl_err *err)
+{
+    if (!spec)
+        return invalid(err, "spec", "is missing");
+    if (!cl_name_is_valid(spec->template_))
+        return invalid(err, "template", "must match ^[a-z][a-z0-9-]{0,62}$ (as \"python\")");
+    if (frame->is_job && validate_command(spec->command, err) < 0)
+        return -1;
+    if (validate_labels(spec->labels, spec->n_labels, err) < 0)
+        return -1;
+    if (spec->network != CLOCHE__V1__NETWORK__NETWORK_UNSPECIFIED &&
+        spec->network != CLOCHE__V1__NETWORK__NETWORK_NONE)
+        return invalid(err, "network", "only NETWORK_NONE is offered by this release");
+    if (spec->max_attempts > MAX_ATTEMPTS_MAX)
+        return invalid(err, "max_attempts", "at most 10");
+    const Cloche__V1__Resources *r = spec->resources;
+    struct unit_request request = {
+        .wall_ms = frame->life_ns / CL_NS_PER_MS,
+        .vcpu_milli = pick(r ? (uint64_t)r->vcpus * 1000 : 0, frame->vcpus * 1000,
+                           limits->unit_vcpu_milli, limits->vcpu_milli),
+        .mem_mib =
+            pick(r ? r->memory_mib : 0, frame->memory_mib, limits->unit_mem_mib, limits->mem_mib),
+        .disk_mib = r ? r->disk_mib : 0,
+    };
+    if (!frame->is_job) /* its life is open: an hour is held, and what it used is settled at the end
+                         */
+        request.cpu_ms = SANDBOX_CPU_MS * (r && r->vcpus ? r->vcpus : 1);
+    unit_request_default(&request, limits);
+    return unit_request_check(&request, limits, ret_need, err);
+}

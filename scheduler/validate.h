@@ -1,0 +1,39 @@
+/* scheduler/validate.h - what a request must be before it costs anything.  Pure.
+ *
+ * Every refusal is INVALID (or TOOBIG), names the field, and says what would be right.
+ */
+#ifndef CL_SCHEDULER_VALIDATE_H
+#define CL_SCHEDULER_VALIDATE_H
+
+#include "base/err.h"
+#include "base/util.h"
+#include "cloche/v1/job.pb-c.h"
+#include "policy/limits.h"
+
+enum {
+    ARGS_MAX = 1024 * 1024, /* argv and environment, as execve(2) counts them */
+    LABELS_MAX = 32,
+    LABEL_VALUE_MAX = 256,
+    PATH_TEXT_MAX = 4096,
+    MAX_ATTEMPTS_MAX = 10,
+    SANDBOX_CPU_MS = 3600 * 1000, /* CPU time that a sandbox holds, for each vCPU */
+};
+
+int validate_command(const Cloche__V1__Command *c, struct cl_err *err) CL_MUST;
+int validate_labels(Cloche__V1__Label *const *labels, size_t n, struct cl_err *err) CL_MUST;
+int validate_path(const char *path, struct cl_err *err) CL_MUST;
+/* "" , "user" or "root". */
+int validate_user(const char *user, struct cl_err *err) CL_MUST;
+/* What a spec is read as. */
+struct spec_frame {
+    bool is_job; /* with a command; else a sandbox */
+    uint64_t life_ns;
+    uint64_t vcpus, memory_mib; /* the template's; 0 = not known */
+};
+/* Template, command, resources, labels, network; *ret_need is what it reserves under the tenant's
+ * limits.  Sizes that the spec leaves open are the template's, within the limits. */
+int validate_spec(const Cloche__V1__JobSpec *spec, const struct spec_frame *frame,
+                  const struct tenant_limits *limits, struct quota_need *ret_need,
+                  struct cl_err *err) CL_MUST;
+
+#endif
