@@ -1,0 +1,54 @@
+/* mcp/advice.c - see mcp/advice.h. */
+#include "mcp/advice.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/util.h"
+
+static const struct {
+    enum cl_code code;
+    const char *what, *remedy;
+} rows[] = {
+    {CL_E_INVALID, "The call is not valid", "Correct the argument and call again."},
+    {CL_E_TOOBIG, "Too large", "Send or ask for less; files can be read and written in parts."},
+    {CL_E_NOTFOUND, "Not found", "Check the name; file_list and sandbox_list show what there is."},
+    {CL_E_QUOTA, "Refused: over the quota",
+     "End sandboxes that are no longer needed (sandbox_list, then sandbox_kill), or wait and try "
+     "again; a larger quota is for the operator to give."},
+    {CL_E_RATE, "Refused: too many calls in a short time", "Wait and call again."},
+    {CL_E_QUEUE, "Refused: too much is waiting already", "Wait and call again."},
+    {CL_E_DENIED, "Not allowed",
+     "Another way is needed: the credential or the sandbox forbids it."},
+    {CL_E_UNAUTH, "The credential is not valid any more", "Ask the user for a valid API key."},
+    {CL_E_UNAVAILABLE, "The service cannot be reached now", "Wait a few seconds and call again."},
+    {CL_E_DEADLINE, "It took too long",
+     "Use exec_start and exec_poll for long work, or allow more with timeout_seconds."},
+    {CL_E_STATE, "Not possible as things are", "Change what the text names, then call again."},
+    {CL_E_UNIMPL, "Not supported by this installation", "Use another tool."},
+    {CL_E_CANCELLED, "Cancelled", "Nothing to do."},
+};
+
+static const char gone[] =
+    "Its files and processes are gone: it was idle longer than its lifetime, was ended, or never "
+    "was. Call again without sandbox_id to get a new, empty one.";
+
+void mcp_advice(const struct cl_err *err, char out[static MCP_ADVICE])
+{
+    const char *what = "It failed inside of the service",
+               *remedy = "Try again once; then report it.";
+    char wait[64] = "";
+    for (size_t i = 0; i < CL_COUNT(rows); i++) {
+        if (rows[i].code == err->code) {
+            what = rows[i].what;
+            remedy = rows[i].remedy;
+        }
+    }
+    if (err->code == CL_E_NOTFOUND && strcmp(err->subject, "sandbox") == 0)
+        remedy = gone;
+    if (err->retry_ms)
+        (void)snprintf(wait, sizeof wait, " It may succeed in %.1f s.",
+                       (double)(err->retry_ms + 99) / 1000.0);
+    (void)snprintf(out, MCP_ADVICE, "%s: %s.%s %s", what, err->text, wait, remedy);
+}
