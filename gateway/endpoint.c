@@ -1,0 +1,131 @@
+/* gateway/endpoint.c - see gateway/endpoint.h. */
+#include "gateway/endpoint.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/util.h"
+#include "gateway/metadata.h"
+
+static const char *const loopback[] = {"localhost", "127.0.0.1", "[::1]"};
+
+/* Is s[0..n) a word of the list "a, b,c"? */
+static bool in_list(const char *list, const char *s, size_t n)
+{
+    for (const char *at = list; *at; at += strcspn(at, ",")) {
+        at += strspn(at, ", ");
+        size_t len = strcspn(at, ", ");
+        if (len == n && strncasecmp(at, s, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* "name", "name:port", "[::1]:port": length of the name, 0 when it is malformed. */
+static size_t host_length(const char *host)
+{
+    const char *end = host[0] == '[' ? strchr(host, ']') : host + strcspn(host, ":");
+    size_t n = !end ? 0 : host[0] == '[' ? (size_t)(end - host) + 1 : (size_t)(end - host);
+    if (n == 0 || (host[n] && (host[n] != ':' || !host[n + 1] ||
+                               strspn(host + n + 1, "0123456789") != strlen(host + n + 1))))
+        return 0;
+    return n;
+}
+
+static bool is_loopback_name(const char *name, size_t n)
+{
+    for (size_t i = 0; i < CL_COUNT(loopback); i++) {
+        if (strlen(loopback[i]) == n && strncasecmp(loopback[i], name, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool host_is_ours(const struct endpoint *e, const char *host)
+{
+    size_t n = host ? host_length(host) : 0;
+    if (n == 0)
+        return false;
+    return is_loopback_name(host, n) || strcmp(e->hosts, "*") == 0 || in_list(e->hosts, host, n);
+}
+
+static bool origin_is_allowed(const struct endpoint *e, const char *origin)
+{
+    if (in_list(e->origins, origin, strlen(origin)))
+        return true;
+    const char *at = strncmp(origin, "http://", 7) == 0    ? origin + 7
+                     : strncmp(origin, "https://", 8) == 0 ? origin + 8
+                                                           : NULL;
+    size_t n = at ? host_length(at) : 0;
+    return n > 0 && is_loopback_name(at, n);
+}
+
+/* "application/json; charset=utf-8" is the type "application/json". */
+static bool type_is(const char *value, const char *type)
+{
+    size_t n = strlen(type);
+    return value && strncasecmp(value, type, n) == 0 && (!value[n] || strchr("; \t,", value[n]));
+}
+
+/* Does an Accept header hold the type, or a wildcard for it? */
+static bool accepts(const char *value, const char *type, const char *family)
+{
+    for (const char *at = value; at && *at; at += strcspn(at, ",")) {
+        at += strspn(at, ", \t");
+        if (type_is(at, type) || type_is(at, family) || type_is(at, "*/*"))
+            return true;
+    }
+    return false;
+}
+
+bool endpoint_takes_stream(const struct http_request *r)
+{
+    return !r->is_1_0 && accepts(r->fields[FIELD_ACCEPT], "text/event-stream", "text/*");
+}
+
+int endpoint_check_types(const struct http_request *r, const char **ret_text)
+{
+    if (r->verb != VERB_POST)
+        return 0;
+    *ret_text = "Content-Type must be application/json";
+    if (!type_is(r->fields[FIELD_CONTENT_TYPE], "application/json"))
+        return 415;
+    *ret_text = "Accept must allow application/json (and text/event-stream)";
+    return accepts(r->fields[FIELD_ACCEPT], "application/json", "application/*") ? 0 : 406;
+}
+
+/* RFC 9728 section 3.1: the well-known part goes before the path of the resource. */
+bool endpoint_is_metadata(const struct endpoint *e, const struct http_request *r)
+{
+    return e->has_metadata &&
+           (strcmp(r->path, METADATA_PATH) == 0 || strcmp(r->path, METADATA_PATH "/mcp") == 0);
+}
+
+int endpoint_check(const struct endpoint *e, const struct http_request *r, const char **ret_text)
+{
+    const char *origin = r->fields[FIELD_ORIGIN];
+    *ret_text = "this Host is not served here";
+    if (!host_is_ours(e, r->fields[FIELD_HOST]))
+        return 403;
+    *ret_text = "this Origin may not call";
+    if (origin && !origin_is_allowed(e, origin))
+        return 403;
+    *ret_text = "only GET";
+    if (endpoint_is_metadata(e, r))
+        return r->verb == VERB_GET ? 0 : 405;
+    *ret_text = "MCP is at /mcp";
+    if (strcmp(r->path, "/mcp") != 0)
+        return 404;
+    *ret_text = "POST a message, or DELETE a session";
+    return r->verb == VERB_POST || r->verb == VERB_DELETE ? 0 : 405;
+}
+
+struct mcp_headers endpoint_headers(const struct http_request *r)
+{
+    return (struct mcp_headers){.version = r->fields[FIELD_MCP_VERSION],
+                                .method = r->fields[FIELD_MCP_METHOD],
+                                .name = r->fields[FIELD_MCP_NAME],
+                                .session = r->fields[FIELD_MCP_SESSION]};
+}

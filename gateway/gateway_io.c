@@ -1,0 +1,212 @@
+/* gateway/gateway_io.c - see gateway/gateway.h. */
+#include "gateway/gateway.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/ssl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "gateway/http_io.h"
+#include "gateway/metadata.h"
+#include "observability/log.h"
+#include "rpc/tls.h"
+
+#define DRAIN_LOOK_NS (50 * CL_NS_PER_MS)
+
+struct gateway {
+    struct cl_loop *loop;                  /* borrowed */
+    const struct gateway_options *options; /* borrowed */
+    struct metrics *metrics;               /* owned */
+    struct metrics_server *metrics_server; /* owned; NULL = not served */
+    struct rpc_channel *channel;           /* owned */
+    struct mcp_server *mcp;                /* owned */
+    struct http_server *http;              /* owned */
+    SSL_CTX *tls, *scheduler_tls;          /* owned; NULL = plain */
+    struct metadata metadata;              /* empty texts: no authorization server */
+    struct cl_timer draining;
+    uint64_t drain_until_ns;
+    void (*done)(void *arg);
+    void *done_arg;
+};
+
+/* --- parts --------------------------------------------------------------------------------------
+ */
+
+/* Ours, and whom of the scheduler to believe; NULL where the options name none. */
+static int load_tls(const struct gateway_options *o, SSL_CTX **ret_tls, SSL_CTX **ret_scheduler_tls,
+                    struct cl_err *err)
+{
+    struct tls_files ours = {.cert = o->tls_cert, .key = o->tls_key};
+    struct tls_files scheduler = {.ca = o->scheduler_ca};
+    SSL_CTX *tls = NULL, *scheduler_tls = NULL;
+    if ((o->tls_cert[0] && tls_web_server_new(&ours, &tls, err) < 0) ||
+        (o->scheduler_ca[0] && tls_client_new(&scheduler, &scheduler_tls, err) < 0)) {
+        SSL_CTX_free(tls);
+        return -1;
+    }
+    *ret_tls = tls;
+    *ret_scheduler_tls = scheduler_tls;
+    return 0;
+}
+
+int gateway_reload(struct gateway *g, struct cl_err *err)
+{
+    SSL_CTX *tls, *scheduler_tls;
+    if (load_tls(g->options, &tls, &scheduler_tls, err) < 0)
+        return -1;
+    http_server_set_tls(g->http, tls);
+    if (scheduler_tls)
+        rpc_channel_set_tls(g->channel, scheduler_tls);
+    SSL_CTX_free(g->tls);
+    SSL_CTX_free(g->scheduler_tls);
+    g->tls = tls;
+    g->scheduler_tls = scheduler_tls;
+    return 0;
+}
+
+static int read_secret(const char *path, uint8_t secret[static MCP_SECRET], struct cl_err *err)
+{
+    struct cl_buf bytes;
+    struct stat st;
+    if (!path[0] || (stat(path, &st) < 0 && errno == ENOENT)) {
+        cl_random(secret, MCP_SECRET);
+        return path[0] ? cl_file_write(path, secret, MCP_SECRET, 0600, err) : 0;
+    }
+    cl_buf_init(&bytes, MCP_SECRET);
+    int rc = cl_file_read(AT_FDCWD, path, &bytes, err);
+    if (rc == 0 && bytes.len != MCP_SECRET)
+        rc = cl_fail(err, CL_E_INVALID, 0, "'%.200s' does not hold %d bytes", path, MCP_SECRET);
+    if (rc == 0)
+        memcpy(secret, bytes.data, MCP_SECRET);
+    cl_buf_fini(&bytes);
+    return rc;
+}
+
+static void on_state(void *arg, const struct cl_err *err)
+{
+    struct gateway *g = arg;
+    if (err)
+        log_event(LOG_DISCONNECTED, "peer='%s' text='%s'", g->options->scheduler, err->text);
+    else
+        log_event(LOG_CONNECTED, "peer='%s'", g->options->scheduler);
+}
+
+static int open_channel(struct gateway *g, struct cl_err *err)
+{
+    if (rpc_channel_new(g->loop, g->options->scheduler, g->scheduler_tls, &g->channel, err) < 0)
+        return -1;
+    rpc_channel_on_state(g->channel, on_state, g);
+    rpc_channel_connect(g->channel);
+    return 0;
+}
+
+static int open_metrics(struct gateway *g, struct cl_err *err)
+{
+    uint16_t port;
+    if (metrics_new(&g->metrics, err) < 0)
+        return -1;
+    metrics_set(g->metrics, METRIC_BUILD_INFO, "gateway", CLOCHE_VERSION, 1);
+    if (!g->options->metrics[0])
+        return 0;
+    return metrics_serve(g->loop, g->options->metrics, g->metrics, NULL, NULL, &g->metrics_server,
+                         &port, err);
+}
+
+static int open_mcp(struct gateway *g, const struct mcp_extra *extra, struct cl_err *err)
+{
+    struct mcp_server_conf conf = {.loop = g->loop,
+                                   .channel = g->channel,
+                                   .metrics = g->metrics,
+                                   .template_name = g->options->template_name,
+                                   .ttl_ns = g->options->ttl,
+                                   .aliases = g->options->aliases,
+                                   .challenge = g->metadata.challenge,
+                                   .extra = extra};
+    if (read_secret(g->options->secret_file, conf.secret, err) < 0)
+        return -1;
+    return mcp_server_new(&conf, &g->mcp, err);
+}
+
+static int open_http(struct gateway *g, struct cl_err *err)
+{
+    uint16_t port;
+    struct http_conf conf = {.loop = g->loop,
+                             .mcp = g->mcp,
+                             .metrics = g->metrics,
+                             .endpoint = {.hosts = g->options->hosts,
+                                          .origins = g->options->origins,
+                                          .has_metadata = g->metadata.json[0] != '\0'},
+                             .metadata = g->metadata.json,
+                             .tls = g->tls};
+    if (http_server_new(&conf, &g->http, err) < 0 ||
+        http_server_listen(g->http, g->options->listen, &port, err) < 0)
+        return -1;
+    log_event(LOG_LISTENING, "address='%s' port=%u", g->options->listen, port);
+    return 0;
+}
+
+/* --- life ---------------------------------------------------------------------------------------
+ */
+
+static void look_drained(void *arg)
+{
+    struct gateway *g = arg;
+    bool busy = mcp_server_calls(g->mcp) > 0 || http_server_connections(g->http) > 0;
+    if (busy && cl_now_ns() < g->drain_until_ns)
+        return;
+    cl_timer_stop(&g->draining);
+    g->done(g->done_arg);
+}
+
+int gateway_new(struct cl_loop *loop, const struct gateway_options *options,
+                const struct mcp_extra *extra, struct gateway **ret_gateway, struct cl_err *err)
+{
+    struct gateway *g = cl_zalloc(sizeof *g);
+    if (!g)
+        return cl_fail(err, CL_E_NOMEM, 0, "gateway");
+    g->loop = loop;
+    g->options = options;
+    if (options->authorization_servers[0] &&
+        metadata_make(options->resource, options->authorization_servers, &g->metadata, err) < 0) {
+        cl_free(g);
+        return -1;
+    }
+    if (cl_timer_init(&g->draining, loop, look_drained, g, err) < 0 || open_metrics(g, err) < 0 ||
+        load_tls(options, &g->tls, &g->scheduler_tls, err) < 0 || open_channel(g, err) < 0 ||
+        open_mcp(g, extra, err) < 0 || open_http(g, err) < 0) {
+        gateway_free(g);
+        return -1;
+    }
+    *ret_gateway = g;
+    return 0;
+}
+
+void gateway_stop(struct gateway *g, void (*done)(void *arg), void *arg)
+{
+    g->done = done;
+    g->done_arg = arg;
+    g->drain_until_ns = cl_now_ns() + GATEWAY_DRAIN_S * CL_NS_PER_S;
+    http_server_drain(g->http);
+    mcp_server_drain(g->mcp);
+    cl_timer_every(&g->draining, DRAIN_LOOK_NS);
+}
+
+void gateway_free(struct gateway *g)
+{
+    if (!g)
+        return;
+    cl_timer_fini(&g->draining);
+    http_server_free(g->http);
+    mcp_server_free(g->mcp);
+    rpc_channel_free(g->channel);
+    metrics_server_free(g->metrics_server);
+    metrics_free(g->metrics);
+    SSL_CTX_free(g->tls);
+    SSL_CTX_free(g->scheduler_tls);
+    cl_free(g);
+}

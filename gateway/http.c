@@ -1,0 +1,298 @@
+/* gateway/http.c - see gateway/http.h. */
+#include "gateway/http.h"
+
+#include <llhttp.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/mem.h"
+
+static const struct {
+    const char *name;
+    bool once; /* twice is an attack on whoever reads the other one */
+} known[FIELD_NR] = {
+    [FIELD_HOST] = {"host", true},
+    [FIELD_ORIGIN] = {"origin", true},
+    [FIELD_AUTHORIZATION] = {"authorization", true},
+    [FIELD_CONTENT_TYPE] = {"content-type", true},
+    [FIELD_ACCEPT] = {"accept", false},
+    [FIELD_EXPECT] = {"expect", true},
+    [FIELD_MCP_VERSION] = {"mcp-protocol-version", true},
+    [FIELD_MCP_METHOD] = {"mcp-method", true},
+    [FIELD_MCP_NAME] = {"mcp-name", true},
+    [FIELD_MCP_SESSION] = {"mcp-session-id", true},
+};
+
+enum http_field http_field_find(const char *name, size_t n, bool *ret_once)
+{
+    for (size_t i = 0; i < FIELD_NR; i++) {
+        if (strlen(known[i].name) != n || strncasecmp(name, known[i].name, n) != 0)
+            continue;
+        *ret_once = known[i].once;
+        return (enum http_field)i;
+    }
+    return FIELD_NR;
+}
+
+bool http_value_is_clean(const char *at, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if ((unsigned char)at[i] < 0x20 && at[i] != '\t')
+            return false;
+    }
+    return true;
+}
+
+int http_path_read(const char *target, size_t n, char path[static HTTP_PATH_MAX])
+{
+    const char *query = n ? memchr(target, '?', n) : NULL;
+    n = query ? (size_t)(query - target) : n;
+    if (n == 0 || n >= HTTP_PATH_MAX)
+        return 414;
+    if (target[0] != '/') /* another form of a target, RFC 9112 section 3.2 */
+        return 400;
+    memcpy(path, target, n);
+    path[n] = '\0';
+    return 0;
+}
+
+struct http_parser {
+    llhttp_t ll;
+    llhttp_settings_t settings;
+    struct http_request request;
+    struct cl_buf head; /* target and known values, each with a NUL */
+    struct cl_buf body;
+    size_t head_bytes, n_fields; /* of everything, known or not */
+    size_t at[FIELD_NR];         /* where a value begins in head; SIZE_MAX = absent */
+    char name[32];               /* of the field that is being read; "" = none of ours */
+    size_t name_n;
+    size_t value_at;
+    int status;
+    bool begun, complete, head_done, wants_continue;
+};
+
+static struct http_parser *of(llhttp_t *ll)
+{
+    return CL_CONTAINER(ll, struct http_parser, ll);
+}
+
+static int bad(struct http_parser *p, int status)
+{
+    if (!p->status)
+        p->status = status;
+    return HPE_USER;
+}
+
+/* Everything in the head counts, whether we keep it or not.  Trailers (RFC 9112 section 7.1.2)
+ * count too and are never kept: the fields have been handed out and point into the head. */
+static int keep(struct http_parser *p, const char *at, size_t n, int status)
+{
+    p->head_bytes += n;
+    if (p->head_bytes > HTTP_HEAD_MAX)
+        return bad(p, status);
+    if (p->head_done)
+        return 0;
+    return cl_buf_append(&p->head, at, n, NULL) < 0 ? bad(p, status) : 0;
+}
+
+static int on_begin(llhttp_t *ll)
+{
+    of(ll)->begun = true;
+    return 0;
+}
+
+static int on_url(llhttp_t *ll, const char *at, size_t n)
+{
+    return keep(of(ll), at, n, 414);
+}
+
+static int on_url_done(llhttp_t *ll)
+{
+    struct http_parser *p = of(ll);
+    int status = http_path_read((const char *)p->head.data, p->head.len, p->request.path);
+    if (status)
+        return bad(p, status);
+    cl_buf_clear(&p->head);
+    return 0;
+}
+
+static int on_field(llhttp_t *ll, const char *at, size_t n)
+{
+    struct http_parser *p = of(ll);
+    p->head_bytes += n;
+    if (p->head_bytes > HTTP_HEAD_MAX)
+        return bad(p, 431);
+    size_t room = CL_MIN(n, sizeof p->name - 1 - CL_MIN(p->name_n, sizeof p->name - 1));
+    if (room > 0)
+        memcpy(p->name + p->name_n, at, room);
+    p->name_n += n;
+    return 0;
+}
+
+static int on_field_done(llhttp_t *ll)
+{
+    struct http_parser *p = of(ll);
+    p->name[CL_MIN(p->name_n, sizeof p->name - 1)] = '\0';
+    p->value_at = p->head.len;
+    return ++p->n_fields > HTTP_FIELDS_MAX ? bad(p, 431) : 0;
+}
+
+/* A folded line arrives as one with a space (RFC 9112 section 5.2); other control characters have
+ * no place in a value (RFC 9110 section 5.5). */
+static int on_value(llhttp_t *ll, const char *at, size_t n)
+{
+    return http_value_is_clean(at, n) ? keep(of(ll), at, n, 431) : bad(of(ll), 400);
+}
+
+static int on_value_done(llhttp_t *ll)
+{
+    struct http_parser *p = of(ll);
+    bool once = false;
+    enum http_field f = http_field_find(p->name, p->name_n, &once);
+    p->name_n = 0;
+    if (p->head_done)
+        return 0;
+    if (f == FIELD_NR) {
+        p->head.len = p->value_at; /* not ours: its bytes are counted, not kept */
+        return 0;
+    }
+    if (p->at[f] != SIZE_MAX && once)
+        return bad(p, 400);
+    p->at[f] = p->value_at;
+    while (p->head.len > p->value_at && strchr(" \t", p->head.data[p->head.len - 1]))
+        p->head.len--;
+    return cl_buf_append(&p->head, "", 1, NULL) < 0 ? bad(p, 431) : 0;
+}
+
+static int on_head_done(llhttp_t *ll)
+{
+    static const struct {
+        int ll;
+        enum http_verb verb;
+    } verbs[] = {{HTTP_GET, VERB_GET}, {HTTP_POST, VERB_POST}, {HTTP_DELETE, VERB_DELETE}};
+    struct http_parser *p = of(ll);
+    for (size_t i = 0; i < CL_COUNT(verbs); i++) {
+        if (verbs[i].ll == ll->method)
+            p->request.verb = verbs[i].verb;
+    }
+    for (size_t i = 0; i < FIELD_NR; i++)
+        p->request.fields[i] = p->at[i] == SIZE_MAX ? NULL : (char *)p->head.data + p->at[i];
+    if (ll->http_major != 1 || ll->http_minor > 1)
+        return bad(p, 505);
+    if (ll->method == HTTP_CONNECT)
+        return bad(p, 400);
+    if ((ll->flags & F_CONTENT_LENGTH) && ll->content_length > HTTP_BODY_MAX)
+        return bad(p, 413);
+    ll->upgrade = 0; /* an offer that we do not take, RFC 9110 section 7.8 */
+    p->head_done = true;
+    p->request.is_1_0 = ll->http_minor == 0;
+    p->wants_continue = p->request.fields[FIELD_EXPECT] &&
+                        strcasecmp(p->request.fields[FIELD_EXPECT], "100-continue") == 0;
+    return p->wants_continue ? HPE_PAUSED : 0;
+}
+
+static int on_body(llhttp_t *ll, const char *at, size_t n)
+{
+    struct http_parser *p = of(ll);
+    return cl_buf_append(&p->body, at, n, NULL) < 0 ? bad(p, 413) : 0;
+}
+
+static int on_complete(llhttp_t *ll)
+{
+    of(ll)->complete = true;
+    return HPE_PAUSED;
+}
+
+static void clear_request(struct http_parser *p)
+{
+    p->request = (struct http_request){0};
+    cl_buf_clear(&p->head);
+    cl_buf_fini(&p->body); /* a large one must not stay with an idle connection */
+    cl_buf_init(&p->body, HTTP_BODY_MAX);
+    p->head_bytes = p->n_fields = p->name_n = p->value_at = 0;
+    for (size_t i = 0; i < FIELD_NR; i++)
+        p->at[i] = SIZE_MAX;
+    p->begun = p->complete = p->head_done = p->wants_continue = false;
+}
+
+int http_parser_new(struct http_parser **ret_parser, struct cl_err *err)
+{
+    struct http_parser *p = cl_zalloc(sizeof *p);
+    if (!p)
+        return cl_fail(err, CL_E_NOMEM, 0, "HTTP parser");
+    llhttp_settings_init(&p->settings);
+    p->settings.on_message_begin = on_begin;
+    p->settings.on_url = on_url;
+    p->settings.on_url_complete = on_url_done;
+    p->settings.on_header_field = on_field;
+    p->settings.on_header_field_complete = on_field_done;
+    p->settings.on_header_value = on_value;
+    p->settings.on_header_value_complete = on_value_done;
+    p->settings.on_headers_complete = on_head_done;
+    p->settings.on_body = on_body;
+    p->settings.on_message_complete = on_complete;
+    llhttp_init(&p->ll, HTTP_REQUEST, &p->settings);
+    cl_buf_init(&p->head, HTTP_HEAD_MAX + FIELD_NR + 1);
+    cl_buf_init(&p->body, HTTP_BODY_MAX);
+    clear_request(p);
+    *ret_parser = p;
+    return 0;
+}
+
+void http_parser_free(struct http_parser *p)
+{
+    if (!p)
+        return;
+    cl_buf_fini(&p->head);
+    cl_buf_fini(&p->body);
+    cl_free(p);
+}
+
+static enum http_step paused(struct http_parser *p)
+{
+    if (p->complete) {
+        p->request.body = (const char *)p->body.data;
+        p->request.n = p->body.len;
+        p->request.keep_alive = llhttp_should_keep_alive(&p->ll) != 0;
+        return STEP_DONE;
+    }
+    llhttp_resume(&p->ll);
+    return p->wants_continue ? STEP_CONTINUE : STEP_MORE;
+}
+
+enum http_step http_parser_feed(struct http_parser *p, const void *data, size_t n, size_t *ret_used)
+{
+    *ret_used = n;
+    if (p->status)
+        return STEP_BAD;
+    enum llhttp_errno rc = llhttp_execute(&p->ll, data, n);
+    if (rc == HPE_OK)
+        return STEP_MORE;
+    if (rc == HPE_PAUSED) {
+        *ret_used = (size_t)(llhttp_get_error_pos(&p->ll) - (const char *)data);
+        return paused(p);
+    }
+    (void)bad(p, rc == HPE_INVALID_VERSION ? 505 : 400);
+    return STEP_BAD;
+}
+
+const struct http_request *http_parser_request(const struct http_parser *p)
+{
+    return &p->request;
+}
+
+int http_parser_status(const struct http_parser *p)
+{
+    return p->status;
+}
+
+bool http_parser_is_busy(const struct http_parser *p)
+{
+    return p->begun;
+}
+
+void http_parser_reset(struct http_parser *p)
+{
+    clear_request(p);
+    llhttp_resume(&p->ll);
+}

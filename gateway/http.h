@@ -1,0 +1,83 @@
+/* gateway/http.h - one HTTP/1.1 request at a time, out of the bytes of a connection.
+ *
+ * llhttp parses, strictly; this collects what the gateway looks at, within limits, and refuses
+ * what could be read in two ways: a header of ours that comes twice, a target that is no path.
+ * Owns:    the parser and the request's text and body, until the next http_parser_reset().
+ * Thread:  its connection's.  Pure: bytes in, a request or a status out.
+ * Source:  RFC 9112, RFC 9110.
+ */
+#ifndef CL_GATEWAY_HTTP_H
+#define CL_GATEWAY_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum {
+    HTTP_HEAD_MAX =
+        16 * 1024, /* target, names and values: memory of a connection that says nothing */
+    HTTP_FIELDS_MAX = 100,
+    HTTP_BODY_MAX = 8 * 1024 * 1024, /* as MCP_JSON_MAX */
+    HTTP_PATH_MAX = 256,
+};
+
+/* The header fields that we look at. */
+enum http_field {
+    FIELD_HOST,
+    FIELD_ORIGIN,
+    FIELD_AUTHORIZATION,
+    FIELD_CONTENT_TYPE,
+    FIELD_ACCEPT,
+    FIELD_EXPECT,
+    FIELD_MCP_VERSION,
+    FIELD_MCP_METHOD,
+    FIELD_MCP_NAME,
+    FIELD_MCP_SESSION,
+    FIELD_NR
+};
+
+enum http_verb { VERB_OTHER, VERB_GET, VERB_POST, VERB_DELETE };
+
+struct http_request {
+    enum http_verb verb;
+    char path[HTTP_PATH_MAX];     /* without the query */
+    const char *fields[FIELD_NR]; /* borrowed from the parser; NULL = absent */
+    const char *body;             /* borrowed likewise */
+    size_t n;
+    bool keep_alive;
+    bool is_1_0; /* no chunks */
+};
+
+/* What both versions of HTTP do alike.  Which field is this (FIELD_NR: none of ours), and may it
+ * come only once? */
+enum http_field http_field_find(const char *name, size_t n, bool *ret_once);
+/* Has the value no control character but HTAB (RFC 9110 section 5.5)? */
+bool http_value_is_clean(const char *at, size_t n);
+/* The path of a target without its query; 0, or the status to answer with. */
+int http_path_read(const char *target, size_t n, char path[static HTTP_PATH_MAX]);
+
+enum http_step {
+    STEP_MORE,     /* needs bytes */
+    STEP_CONTINUE, /* the head is there and the client waits for 100 Continue; feed on */
+    STEP_DONE,     /* http_parser_request() is valid until the reset */
+    STEP_BAD,      /* http_parser_status() says with what to answer; the connection must end */
+};
+
+struct http_parser;
+int http_parser_new(struct http_parser **ret_parser, struct cl_err *err) CL_MUST;
+void http_parser_free(struct http_parser *p);
+/* Take bytes; *ret_used were looked at (fewer than n after STEP_DONE: the next request's). */
+enum http_step http_parser_feed(struct http_parser *p, const void *data, size_t n,
+                                size_t *ret_used);
+const struct http_request *http_parser_request(const struct http_parser *p);
+/* 400, 413, 414, 431 or 505. */
+int http_parser_status(const struct http_parser *p);
+/* Has a request begun? */
+bool http_parser_is_busy(const struct http_parser *p);
+/* Ready for the next request of the connection. */
+void http_parser_reset(struct http_parser *p);
+
+#endif

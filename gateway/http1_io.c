@@ -1,0 +1,236 @@
+/* gateway/http1_io.c - HTTP/1.1 on a connection; see gateway/http_priv.h.
+ *
+ *   READING --request--> BUSY --answer--> READING (or CLOSING, without keep-alive)
+ */
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "gateway/http_priv.h"
+
+enum http1_state { HTTP1_READING, HTTP1_BUSY, HTTP1_CLOSING };
+
+struct http1 {
+    struct http_conn *conn;     /* borrowed: its owner */
+    struct http_parser *parser; /* owned */
+    struct exchange exchange;
+    enum http1_state state;
+    bool keep_alive;
+};
+
+static struct http1 *of(struct exchange *x)
+{
+    return CL_CONTAINER(x, struct http1, exchange);
+}
+
+/* Close once what is queued has been written; the write timeout bounds that. */
+static void close_when_written(struct http1 *h)
+{
+    h->state = HTTP1_CLOSING;
+    cl_timer_stop(&h->conn->timer);
+    (void)bufferevent_disable(h->conn->bev, EV_READ);
+    if (evbuffer_get_length(http_conn_out(h->conn)) == 0)
+        http_conn_close(h->conn);
+}
+
+/* The next request. */
+static void finished(struct http1 *h)
+{
+    if (!h->keep_alive || h->conn->server->draining) {
+        close_when_written(h);
+        return;
+    }
+    http_parser_reset(h->parser);
+    h->state = HTTP1_READING;
+    cl_timer_start(&h->conn->timer, HTTP_IDLE_S * CL_NS_PER_S);
+    /* what came meanwhile */
+    bufferevent_trigger(h->conn->bev, EV_READ, BEV_TRIG_DEFER_CALLBACKS);
+}
+
+/* --- writing ------------------------------------------------------------------------------------
+ */
+
+static const char *reason(int status)
+{
+    static const struct {
+        int status;
+        const char *text;
+    } rows[] = {{200, "OK"},
+                {202, "Accepted"},
+                {204, "No Content"},
+                {400, "Bad Request"},
+                {401, "Unauthorized"},
+                {403, "Forbidden"},
+                {404, "Not Found"},
+                {405, "Method Not Allowed"},
+                {406, "Not Acceptable"},
+                {413, "Content Too Large"},
+                {414, "URI Too Long"},
+                {415, "Unsupported Media Type"},
+                {429, "Too Many Requests"},
+                {431, "Request Header Fields Too Large"},
+                {503, "Service Unavailable"},
+                {504, "Gateway Timeout"},
+                {505, "HTTP Version Not Supported"}};
+    for (size_t i = 0; i < CL_COUNT(rows); i++) {
+        if (rows[i].status == status)
+            return rows[i].text;
+    }
+    return "Error";
+}
+
+static void head(struct http1 *h, const struct answer *a)
+{
+    struct evbuffer *out = http_conn_out(h->conn);
+    (void)evbuffer_add_printf(out, "HTTP/1.1 %d %s\r\nCache-Control: no-store\r\n", a->status,
+                              reason(a->status));
+    if (a->type)
+        (void)evbuffer_add_printf(out, "Content-Type: %s\r\n", a->type);
+    if (a->session)
+        (void)evbuffer_add_printf(out, "Mcp-Session-Id: %s\r\n", a->session);
+    if (a->authenticate)
+        (void)evbuffer_add_printf(out, "WWW-Authenticate: %s\r\n", a->authenticate);
+    if (a->status == 405)
+        (void)evbuffer_add_printf(out, "Allow: POST, DELETE\r\n");
+    if (!h->keep_alive)
+        (void)evbuffer_add_printf(out, "Connection: close\r\n");
+}
+
+static void say_answer(struct exchange *x, const struct answer *a)
+{
+    struct http1 *h = of(x);
+    struct evbuffer *out = http_conn_out(h->conn);
+    head(h, a);
+    (void)evbuffer_add_printf(out, "Content-Length: %zu\r\n\r\n", a->n);
+    (void)evbuffer_add(out, a->data, a->n);
+    finished(h);
+}
+
+static void say_stream(struct exchange *x)
+{
+    head(of(x), &(struct answer){.status = 200, .type = "text/event-stream"});
+    (void)evbuffer_add_printf(http_conn_out(of(x)->conn),
+                              "X-Accel-Buffering: no\r\nTransfer-Encoding: chunked\r\n\r\n");
+}
+
+/* One chunk. */
+static void say_pieces(struct exchange *x, struct iovec *pieces, int n)
+{
+    struct evbuffer *out = http_conn_out(of(x)->conn);
+    size_t sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += pieces[i].iov_len;
+    (void)evbuffer_add_printf(out, "%zx\r\n", sum);
+    (void)evbuffer_add_iovec(out, pieces, n);
+    (void)evbuffer_add_printf(out, "\r\n");
+}
+
+static void say_end(struct exchange *x)
+{
+    (void)evbuffer_add_printf(http_conn_out(of(x)->conn), "0\r\n\r\n");
+    finished(of(x));
+}
+
+static size_t waiting(struct exchange *x)
+{
+    return evbuffer_get_length(http_conn_out(of(x)->conn));
+}
+
+static const struct exchange_wire wire = {say_answer, say_stream, say_pieces, say_end, waiting};
+
+/* --- reading ------------------------------------------------------------------------------------
+ */
+
+static void take_request(struct http1 *h)
+{
+    const struct http_request *r = http_parser_request(h->parser);
+    h->keep_alive = r->keep_alive && !r->is_1_0;
+    h->state = HTTP1_BUSY;
+    cl_timer_stop(&h->conn->timer);
+    exchange_take(&h->exchange, r);
+}
+
+static void take_bytes(struct http1 *h)
+{
+    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    struct evbuffer *in = http_conn_in(h->conn);
+    while (h->state == HTTP1_READING && evbuffer_get_length(in) > 0) {
+        size_t used, n = evbuffer_get_contiguous_space(in);
+        enum http_step step =
+            http_parser_feed(h->parser, evbuffer_pullup(in, (ev_ssize_t)n), n, &used);
+        (void)evbuffer_drain(in, used);
+        if (step == STEP_MORE && !cl_timer_is_armed(&h->conn->timer))
+            cl_timer_start(&h->conn->timer, HTTP_REQUEST_S * CL_NS_PER_S);
+        if (step == STEP_CONTINUE)
+            (void)bufferevent_write(h->conn->bev, go_on, sizeof go_on - 1);
+        if (step == STEP_DONE)
+            take_request(h);
+        if (step == STEP_BAD) {
+            h->keep_alive = false;
+            exchange_refuse(&h->exchange, http_parser_status(h->parser),
+                            "the HTTP request is malformed or too large");
+        }
+    }
+}
+
+static void readable(struct http_conn *k)
+{
+    struct http1 *h = k->state;
+    if (h->state == HTTP1_READING && !http_parser_is_busy(h->parser) &&
+        evbuffer_get_length(http_conn_in(k)) > 0)
+        cl_timer_start(&k->timer, HTTP_REQUEST_S * CL_NS_PER_S);
+    take_bytes(h);
+}
+
+static void written(struct http_conn *k)
+{
+    struct http1 *h = k->state; /* a deferred call may be older than what was written since */
+    if (h->state == HTTP1_CLOSING && evbuffer_get_length(http_conn_out(k)) == 0)
+        http_conn_close(k);
+}
+
+/* --- life ---------------------------------------------------------------------------------------
+ */
+
+static void destroy(struct http_conn *k)
+{
+    struct http1 *h = k->state;
+    exchange_fini(&h->exchange);
+    http_parser_free(h->parser);
+    cl_free(h);
+}
+
+static int start(struct http_conn *k, struct cl_err *err)
+{
+    struct http1 *h = cl_zalloc(sizeof *h);
+    if (!h)
+        return cl_fail(err, CL_E_NOMEM, 0, "connection");
+    h->conn = k;
+    k->state = h;
+    if (http_parser_new(&h->parser, err) < 0)
+        return -1;
+    return exchange_init(&h->exchange, k->server, &wire, err);
+}
+
+static void leave(struct http_conn *k)
+{
+    struct http1 *h = k->state;
+    exchange_leave(&h->exchange);
+}
+
+static void drain(struct http_conn *k)
+{
+    struct http1 *h = k->state;
+    if (h->state == HTTP1_READING)
+        http_conn_close(k);
+}
+
+const struct engine http1_engine = {.open = start,
+                                    .readable = readable,
+                                    .written = written,
+                                    .timer = http_conn_close,
+                                    .drain = drain,
+                                    .leave = leave,
+                                    .free = destroy};

@@ -1,0 +1,114 @@
+/* gateway/http_priv.h - a connection, the two protocols that it may speak (engines), and the
+ * exchange: one request and its answer, the same for both.
+ *
+ *   http_io.c      listener and server         http1_io.c   HTTP/1.1 (llhttp)
+ *   conn_io.c      a connection: which one?    http2_io.c   HTTP/2 (nghttp2), many exchanges
+ *   exchange_io.c  request -> MCP call -> answer or event stream
+ *
+ * Thread:  the loop's.
+ */
+#ifndef CL_GATEWAY_HTTP_PRIV_H
+#define CL_GATEWAY_HTTP_PRIV_H
+
+#include <sys/uio.h>
+
+#include "gateway/http_io.h"
+
+struct bufferevent;
+struct evbuffer;
+struct evconnlistener;
+
+struct http_server {
+    struct http_conf conf;
+    struct evconnlistener *listener; /* owned; NULL = not (or no more) listening */
+    struct cl_list conns;            /* struct http_conn.link */
+    size_t n_conns;
+    bool draining;
+};
+
+/* --- exchanges --------------------------------------------------------------------------------
+ *
+ *   IDLE --request--> WAITING --reply--> IDLE
+ *                        | notification, or STREAM_AFTER_NS passed
+ *                        v
+ *                    STREAMING --reply (last event)--> IDLE
+ *
+ * When the client goes in WAITING or STREAMING, that is its leave (mcp_call_leave()).
+ */
+
+struct answer {
+    int status;
+    const char *type; /* NULL = no body */
+    const char *data;
+    size_t n;
+    const char *session;      /* Mcp-Session-Id; NULL = none */
+    const char *authenticate; /* WWW-Authenticate; NULL = none */
+};
+
+struct exchange;
+/* How a protocol says it.  The exchange is IDLE when `answer` and `end_stream` are called, and is
+ * not touched after them. */
+struct exchange_wire {
+    void (*answer)(struct exchange *x, const struct answer *a);
+    void (*begin_stream)(struct exchange *x);
+    void (*send)(struct exchange *x, struct iovec *pieces, int n);
+    void (*end_stream)(struct exchange *x);
+    /* Bytes that wait for the client; progress above HTTP_STREAM_QUEUE is dropped. */
+    size_t (*waiting)(struct exchange *x);
+};
+
+enum exchange_state { EXCHANGE_IDLE, EXCHANGE_WAITING, EXCHANGE_STREAMING };
+
+struct exchange {
+    struct http_server *server;       /* borrowed */
+    const struct exchange_wire *wire; /* borrowed: static */
+    struct mcp_call *call;            /* in flight; NULL = none */
+    struct mcp_headers headers;       /* borrowed from the request */
+    struct cl_timer timer;
+    enum exchange_state state;
+    bool takes_stream;
+};
+
+int exchange_init(struct exchange *x, struct http_server *s, const struct exchange_wire *wire,
+                  struct cl_err *err) CL_MUST;
+/* Answer the request, now or later; it must stay until the answer or the leave. */
+void exchange_take(struct exchange *x, const struct http_request *r);
+void exchange_refuse(struct exchange *x, int status, const char *text);
+/* The client is gone; nothing more is said.  May come twice. */
+void exchange_leave(struct exchange *x);
+void exchange_fini(struct exchange *x);
+
+/* --- connections ------------------------------------------------------------------------------ */
+
+struct http_conn {
+    struct http_server *server; /* borrowed */
+    struct cl_list link;
+    struct cl_grave grave;
+    struct bufferevent *bev;     /* owned */
+    const struct engine *engine; /* borrowed: static; NULL until the protocol is known */
+    void *state;                 /* owned: the engine's */
+    struct cl_timer timer;       /* the engine's, once there is one; runs from the accept on */
+    bool gone;
+};
+
+struct engine {
+    int (*open)(struct http_conn *k, struct cl_err *err);
+    void (*readable)(struct http_conn *k);
+    void (*written)(struct http_conn *k);
+    void (*timer)(struct http_conn *k);
+    void (*drain)(struct http_conn *k);
+    /* The connection is gone: leave the calls. */
+    void (*leave)(struct http_conn *k);
+    void (*free)(struct http_conn *k);
+};
+
+extern const struct engine http1_engine, http2_engine;
+
+int http_conn_new(struct http_server *s, int fd, struct cl_err *err) CL_MUST;
+/* Close now; the memory goes at the end of the turn. */
+void http_conn_close(struct http_conn *k);
+void http_conn_drain(struct http_conn *k);
+struct evbuffer *http_conn_in(const struct http_conn *k);
+struct evbuffer *http_conn_out(const struct http_conn *k);
+
+#endif
