@@ -1,0 +1,461 @@
+/* cli/audit.c - the audit log, read where it lies: tail, query, verify, head.
+ *
+ * Owns:    for one command: cursors into the streams, the lines that matched.
+ * Thread:  the only one; blocks on the disk.
+ * Needs no running service; as root the files belong to cloche-audit and its group.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "audit/files.h"
+#include "audit/verify.h"
+#include "base/mem.h"
+#include "base/own.h"
+#include "cli/output.h"
+#include "cli/paths.h"
+#include "cli/values.h"
+
+enum { CURSORS_MAX = 4096, HITS_MAX = 4 * 1024 * 1024, TAIL_LINES = 20, FOLLOW_US = 300 * 1000 };
+
+struct cursor {
+    char stream[AUDIT_STREAM];
+    unsigned file;
+    size_t at;
+};
+
+/* A record that matched; the line is a copy. */
+struct hit {
+    char ts[CL_RFC3339_LEN];
+    uint64_t order; /* of reading: keeps records of one microsecond as they were */
+    char *line;     /* owned */
+};
+
+struct reader {
+    const struct cli_opts *o;
+    char dir[PATH_TEXT];
+    char since[VALUE_TEXT], until[VALUE_TEXT];
+    struct cursor *cursors; /* owned */
+    size_t n_cursors, cap_cursors;
+    struct hit *hits; /* owned */
+    size_t n_hits, cap_hits;
+    uint64_t order;
+};
+
+/* --- which records
+ * ----------------------------------------------------------------------------------- */
+
+static bool is_checkpoint(const struct audit_record *r)
+{
+    return strcmp(r->event, "checkpoint") == 0 || strcmp(r->event, "tenant.checkpoint") == 0;
+}
+
+static bool matches(const struct reader *rd, const struct audit_record *r)
+{
+    char unit[128] = "";
+    const struct cli_opts *o = rd->o;
+    if (o->event ? strcmp(r->event, o->event) != 0 : is_checkpoint(r) && !o->all)
+        return false;
+    if ((rd->since[0] && strcmp(r->ts, rd->since) < 0) ||
+        (rd->until[0] && strcmp(r->ts, rd->until) >= 0))
+        return false;
+    if (!o->unit)
+        return true;
+    return (audit_field_str(r->fields, r->fields_n, "unit", unit, sizeof unit) ||
+            audit_field_str(r->fields, r->fields_n, "object", unit, sizeof unit)) &&
+           strcmp(unit, o->unit) == 0;
+}
+
+static int add_stream(const char *stream, void *arg, struct cl_err *err)
+{
+    struct reader *rd = arg;
+    for (size_t i = 0; i < rd->n_cursors; i++)
+        if (strcmp(rd->cursors[i].stream, stream) == 0)
+            return 0;
+    if (cl_grow(&rd->cursors, &rd->cap_cursors, rd->n_cursors + 1, CURSORS_MAX, sizeof *rd->cursors,
+                err) < 0)
+        return -1;
+    struct cursor *c = &rd->cursors[rd->n_cursors++];
+    *c = (struct cursor){0};
+    (void)snprintf(c->stream, sizeof c->stream, "%s", stream);
+    return 0;
+}
+
+/* Streams that are there now; new ones appear while we follow. */
+static int find_streams(struct reader *rd, struct cl_err *err)
+{
+    char one[AUDIT_STREAM];
+    if (rd->o->tenant || rd->o->stream) {
+        (void)snprintf(one, sizeof one, "%s%s", rd->o->stream ? "" : "tenant/",
+                       rd->o->stream ? rd->o->stream : rd->o->tenant);
+        return add_stream(one, rd, err);
+    }
+    if (access(rd->dir, R_OK) < 0)
+        return cl_fail(
+            err, cl_code_from_errno(errno), 0,
+            "the audit folder '%s' cannot be read\nrun `cloche up` first, or name it with --dir; "
+            "it may need root",
+            rd->dir);
+    struct cl_err ignored = {0};
+    if (audit_each_stream(rd->dir, "host", add_stream, rd, &ignored) < 0 &&
+        ignored.code != CL_E_NOTFOUND && ignored.sys != ENOENT) {
+        if (err)
+            *err = ignored;
+        return -1;
+    }
+    return audit_each_stream(rd->dir, "tenant", add_stream, rd, &ignored) < 0 &&
+                   ignored.sys != ENOENT && ignored.code != CL_E_NOTFOUND
+               ? cl_fail(err, ignored.code, 0, "%s", ignored.text)
+               : 0;
+}
+
+/* --- reading
+ * --------------------------------------------------------------------------------------------- */
+
+static int keep(struct reader *rd, const struct audit_record *r, const char *line, size_t n,
+                struct cl_err *err)
+{
+    if (cl_grow(&rd->hits, &rd->cap_hits, rd->n_hits + 1, HITS_MAX, sizeof *rd->hits, err) < 0)
+        return cl_wrap(err, "too many records match");
+    char *copy = cl_strndup(line, n);
+    if (!copy)
+        return cl_fail(err, CL_E_NOMEM, 0, "record");
+    struct hit *h = &rd->hits[rd->n_hits++];
+    (void)snprintf(h->ts, sizeof h->ts, "%s", r->ts);
+    h->order = rd->order++;
+    h->line = copy;
+    return 0;
+}
+
+/* Whole lines from the cursor on; an unfinished last one waits for the next time. */
+static int read_file(struct reader *rd, struct cursor *c, struct cl_err *err)
+{
+    char path[AUDIT_PATH];
+    const char *data;
+    size_t n;
+    int rc = 0;
+    audit_file_path(rd->dir, c->stream, c->file, path);
+    if (audit_file_map(path, &data, &n, err) < 0)
+        return -1;
+    while (rc == 0 && c->at < n) {
+        struct audit_record r;
+        const char *end = memchr(data + c->at, '\n', n - c->at);
+        if (!end)
+            break;
+        size_t len = (size_t)(end - data) - c->at;
+        if (audit_record_parse(data + c->at, len, &r, NULL) < 0)
+            cli_say("%s: a bad record at byte %zu; see `cloche audit verify`", path, c->at);
+        else if (matches(rd, &r))
+            rc = keep(rd, &r, data + c->at, len, err);
+        c->at += len + 1;
+    }
+    audit_file_unmap(data, n);
+    return rc;
+}
+
+static int read_stream(struct reader *rd, struct cursor *c, struct cl_err *err)
+{
+    unsigned first, last;
+    if (audit_file_range(rd->dir, c->stream, &first, &last, err) < 0)
+        return -1;
+    if (last == 0)
+        return rd->o->follow
+                   ? 0
+                   : cl_fail(err, CL_E_NOTFOUND, 0, "no stream '%s' in '%s'", c->stream, rd->dir);
+    if (c->file == 0)
+        c->file = first;
+    for (;;) {
+        if (read_file(rd, c, err) < 0)
+            return -1;
+        if (c->file >= last)
+            return 0;
+        c->file++;
+        c->at = 0;
+    }
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct hit *x = a, *y = b;
+    int d = strcmp(x->ts, y->ts);
+    return d != 0 ? d : (x->order > y->order) - (x->order < y->order);
+}
+
+static int read_all(struct reader *rd, struct cl_err *err)
+{
+    if (find_streams(rd, err) < 0)
+        return -1;
+    for (size_t i = 0; i < rd->n_cursors; i++)
+        if (read_stream(rd, &rd->cursors[i], err) < 0)
+            return -1;
+    if (rd->n_hits > 0)
+        qsort(rd->hits, rd->n_hits, sizeof *rd->hits, by_time);
+    return 0;
+}
+
+/* --- printing
+ * -------------------------------------------------------------------------------------------- */
+
+static void print_hit(const struct reader *rd, const struct hit *h)
+{
+    struct audit_record r;
+    if (rd->o->json) {
+        (void)puts(h->line); /* one object a line, as it lies in the log */
+        return;
+    }
+    if (audit_record_parse(h->line, strlen(h->line), &r, NULL) < 0)
+        return;
+    (void)printf("%s  %-16s  %-14s  %.*s\n", r.ts, r.stream, r.event, (int)r.fields_n, r.fields);
+}
+
+static void drop_hits(struct reader *rd)
+{
+    for (size_t i = 0; i < rd->n_hits; i++)
+        cl_free(rd->hits[i].line);
+    rd->n_hits = 0;
+}
+
+static void reader_fini(struct reader *rd)
+{
+    drop_hits(rd);
+    cl_free(rd->hits);
+    cl_free(rd->cursors);
+}
+
+static int audit_dir(const struct cli_opts *o, char out[static PATH_TEXT], struct cl_err *err)
+{
+    struct cli_paths p;
+    if (o->dir) {
+        (void)snprintf(out, PATH_TEXT, "%s", o->dir);
+        return 0;
+    }
+    if (paths_resolve(o, &p, err) < 0)
+        return -1;
+    path_join(out, p.state, "audit");
+    return 0;
+}
+
+static int reader_init(struct reader *rd, const struct cli_opts *o, struct cl_err *err)
+{
+    *rd = (struct reader){.o = o};
+    uint64_t now = cl_wall_ns();
+    if (audit_dir(o, rd->dir, err) < 0 ||
+        (o->since && value_time(o->since, now, rd->since, err) < 0) ||
+        (o->until && value_time(o->until, now, rd->until, err) < 0))
+        return -1;
+    return 0;
+}
+
+/* `last` = how many of the hits; then follow if asked. */
+static int show(struct reader *rd, size_t last, struct cl_err *err)
+{
+    if (read_all(rd, err) < 0)
+        return -1;
+    for (size_t i = rd->n_hits > last ? rd->n_hits - last : 0; i < rd->n_hits; i++)
+        print_hit(rd, &rd->hits[i]);
+    while (rd->o->follow && fflush(stdout) == 0) {
+        drop_hits(rd);
+        (void)usleep(FOLLOW_US);
+        if (read_all(rd, err) < 0)
+            return -1;
+        for (size_t i = 0; i < rd->n_hits; i++)
+            print_hit(rd, &rd->hits[i]);
+    }
+    return 0;
+}
+
+static int show_records(const struct cli_opts *o, size_t last)
+{
+    struct cl_err err = {0};
+    CL_AUTO(reader_fini) struct reader rd;
+    if (reader_init(&rd, o, &err) < 0 || show(&rd, last, &err) < 0)
+        return cli_report(&err);
+    return EXIT_OK;
+}
+
+static int cmd_tail(const struct cli_opts *o, const struct args *a)
+{
+    (void)a;
+    return show_records(o, o->lines ? (size_t)o->lines : TAIL_LINES);
+}
+
+static int cmd_query(const struct cli_opts *o, const struct args *a)
+{
+    (void)a;
+    return show_records(o, o->lines ? (size_t)o->lines : SIZE_MAX);
+}
+
+/* --- verify, head
+ * ------------------------------------------------------------------------------------------- */
+
+static int verify(const struct cli_opts *o, struct audit_report *ret, struct cl_err *err)
+{
+    char dir[PATH_TEXT], key[PATH_TEXT];
+    if (audit_dir(o, dir, err) < 0)
+        return -1;
+    path_join(key, dir, "audit.key.pub");
+    if (o->public_key)
+        (void)snprintf(key, sizeof key, "%s", o->public_key);
+    struct audit_verify_conf conf = {dir, key, o->expect_head, o->tenant};
+    return audit_verify_dir(&conf, ret, err);
+}
+
+static json_t *report_json(const struct audit_report *r)
+{
+    static const char *const verdicts[] = {
+        [AUDIT_OK] = "ok", [AUDIT_BAD] = "bad", [AUDIT_TORN] = "torn"};
+    return json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:s, s:b, s:s, s:I, s:s, s:I, s:s}",
+        "verdict", verdicts[r->verdict], "streams", (json_int_t)r->streams, "records",
+        (json_int_t)r->records, "checkpoints", (json_int_t)r->checkpoints, "unsigned_tail",
+        (json_int_t)r->unsigned_tail, "gaps", (json_int_t)r->gaps, "recovered",
+        (json_int_t)r->recovered, "host_stream", r->host_stream, "host_seq",
+        (json_int_t)r->host_seq, "host_head", r->host_head, "head_checked", r->head_checked,
+        "stream", r->stream, "seq", (json_int_t)r->seq, "file", r->file, "offset",
+        (json_int_t)r->offset, "reason", r->reason);
+}
+
+static void print_report(const struct audit_report *r)
+{
+    if (r->verdict != AUDIT_OK) {
+        (void)printf("%s: stream %s, record %" PRIu64 ", %s byte %" PRIu64 ": %s\n",
+                     r->verdict == AUDIT_TORN ? "torn" : "bad", r->stream, r->seq, r->file,
+                     r->offset, r->reason);
+        return;
+    }
+    (void)printf("ok: %" PRIu64 " records in %" PRIu64 " streams, %" PRIu64 " checkpoints, %" PRIu64
+                 " not yet signed, %" PRIu64 " gaps, %" PRIu64 " recoveries\nhost head: %" PRIu64
+                 ":%s\n",
+                 r->records, r->streams, r->checkpoints, r->unsigned_tail, r->gaps, r->recovered,
+                 r->host_seq, r->host_head);
+    if (!r->head_checked)
+        (void)printf("without --expect-head a cut of the host stream's end cannot be excluded\n");
+}
+
+static int cmd_verify(const struct cli_opts *o, const struct args *a)
+{
+    (void)a;
+    struct cl_err err = {0};
+    struct audit_report report = {0};
+    if (verify(o, &report, &err) < 0)
+        return cli_report_as(&err, EXIT_USAGE);
+    if (o->json)
+        (void)out_json(report_json(&report));
+    else
+        print_report(&report);
+    return (int)report.verdict;
+}
+
+struct head {
+    uint64_t seq;
+    char hash[AUDIT_HASH_TEXT], ts[CL_RFC3339_LEN], stream[AUDIT_STREAM];
+};
+
+/* The last whole record of the stream's last file. */
+static int read_head(const char *stream, void *arg, struct cl_err *err)
+{
+    struct reader *rd = ((void **)arg)[0];
+    struct head *head = ((void **)arg)[1];
+    unsigned first, last;
+    char path[AUDIT_PATH];
+    const char *data;
+    size_t n, at = 0;
+    if (audit_file_range(rd->dir, stream, &first, &last, err) < 0)
+        return -1;
+    audit_file_path(rd->dir, stream, last, path);
+    if (last == 0 || audit_file_map(path, &data, &n, err) < 0)
+        return last == 0 ? 0 : -1;
+    for (const char *end; (end = memchr(data + at, '\n', n - at)) != NULL && at < n;) {
+        struct audit_record r;
+        if (audit_record_parse(data + at, (size_t)(end - data) - at, &r, NULL) == 0) {
+            head->seq = r.seq;
+            (void)snprintf(head->hash, sizeof head->hash, "%s", r.hash);
+            (void)snprintf(head->ts, sizeof head->ts, "%s", r.ts);
+            (void)snprintf(head->stream, sizeof head->stream, "%s", r.stream);
+        }
+        at = (size_t)(end - data) + 1;
+    }
+    audit_file_unmap(data, n);
+    return 0;
+}
+
+static int cmd_head(const struct cli_opts *o, const struct args *a)
+{
+    (void)a;
+    struct cl_err err = {0};
+    struct head head = {0};
+    CL_AUTO(reader_fini) struct reader rd;
+    char one[AUDIT_STREAM];
+    int rc = reader_init(&rd, o, &err);
+    void *both[] = {&rd, &head};
+    (void)snprintf(one, sizeof one, "tenant/%s", o->tenant ? o->tenant : "");
+    if (rc == 0)
+        rc = o->tenant ? read_head(one, both, &err)
+                       : audit_each_stream(rd.dir, "host", read_head, both, &err);
+    if (rc == 0 && head.seq == 0)
+        rc = cl_fail(&err, CL_E_NOTFOUND, 0, "no stream in '%s'", rd.dir);
+    if (rc < 0)
+        return cli_report(&err);
+    if (o->json)
+        return out_json(json_pack("{s:s, s:I, s:s, s:s}", "stream", head.stream, "seq",
+                                  (json_int_t)head.seq, "hash", head.hash, "ts", head.ts));
+    (void)printf("%" PRIu64 ":%s\n", head.seq, head.hash);
+    return EXIT_OK;
+}
+
+/* --- rows
+ * -----------------------------------------------------------------------------------------------------
+ */
+
+#define OPT_AUDIT_DIR \
+    {"dir", 0, ARG_STRING, OPT(dir), "DIR", "the audit folder (default: this instance's)"}, OPT_DIRS
+#define OPT_TENANT \
+    { \
+        "tenant", 0, ARG_STRING, OPT(tenant), "NAME", "only this tenant's stream" \
+    }
+#define OPTS_FILTER \
+    OPT_JSON, OPT_AUDIT_DIR, OPT_TENANT, \
+        {"stream", 0, ARG_STRING, OPT(stream), "host/local", "only this stream"}, \
+        {"event", 0, ARG_STRING, OPT(event), "unit.end", "only this event"}, \
+        {"unit", 0, ARG_STRING, OPT(unit), "ID", "only about this job or sandbox"}, \
+        {"since",    0,      ARG_STRING, \
+         OPT(since), "TIME", "2026-01-02, 2026-01-02T03:04:05Z or 10m (ago)"}, \
+        {"until", 0, ARG_STRING, OPT(until), "TIME", "likewise"}, \
+        {"all", 'a', ARG_FLAG, OPT(all), NULL, "checkpoints too"}, \
+    { \
+        "lines", 'n', ARG_U64, OPT(lines), "N", "only the last N" \
+    }
+
+static const struct arg_opt tail_opts[] = {
+    OPTS_FILTER, {"follow", 'f', ARG_FLAG, OPT(follow), NULL, "show new records as they come"}};
+static const struct arg_opt query_opts[] = {OPTS_FILTER};
+static const struct arg_opt verify_opts[] = {
+    OPT_JSON,
+    OPT_AUDIT_DIR,
+    OPT_TENANT,
+    {"expect-head", 0, ARG_STRING, OPT(expect_head), "H",
+     "a head noted elsewhere: <hash> or <seq>:<hash>"},
+    {"key", 0, ARG_STRING, OPT(public_key), "FILE", "public key (default: DIR/audit.key.pub)"}};
+static const struct arg_opt head_opts[] = {OPT_JSON, OPT_AUDIT_DIR, OPT_TENANT};
+
+const struct cli_command audit_commands[] = {
+    {"audit tail", "[-f] [FILTERS]", "the newest audit records",
+     "  cloche audit tail -f --tenant acme\n", SPEC(tail_opts, 0, 0), cmd_tail, false},
+    {"audit query", "[FILTERS]", "search the audit log",
+     "  cloche audit query --unit job_01... --json\n  cloche audit query --event key.refused "
+     "--since 1d\n",
+     SPEC(query_opts, 0, 0), cmd_query, false},
+    {"audit verify", "[OPTIONS]", "check that nothing was changed, removed or cut",
+     "Exit code 0 when all is well, 1 with the first bad record, 3 for torn bytes at an end, 2 "
+     "when it\n"
+     "could not be checked.  Works offline with the public key.\n\n"
+     "  cloche audit head > /mnt/elsewhere/head\n"
+     "  cloche audit verify --expect-head $(cat /mnt/elsewhere/head)\n",
+     SPEC(verify_opts, 0, 0), cmd_verify, false},
+    {"audit head", "[--json]", "the newest record of the host stream, to note elsewhere", NULL,
+     SPEC(head_opts, 0, 0), cmd_head, false},
+};
+const size_t audit_commands_n = CL_COUNT(audit_commands);

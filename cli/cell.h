@@ -1,0 +1,30 @@
+/* cli/cell.h - one cell of code in a sandbox's context, shown as it runs or told as JSON.
+ *
+ * Owns:    for the time of the call: the stream.
+ * Borrows: the client, the texts.
+ * Thread:  the only one.
+ */
+#ifndef CL_CLI_CELL_H
+#define CL_CLI_CELL_H
+
+#include "cli/client.h"
+#include "cloche/v1/code.pb-c.h"
+
+struct cell_spec {
+    const char *sandbox;
+    Cloche__V1__Language language;
+    uint64_t timeout_ns;
+    bool json;        /* one object on stdout at the end; else output as it comes */
+    const char *save; /* folder for images and other bytes that a terminal cannot show; or NULL */
+};
+
+/* UNSPECIFIED for a name that is none. */
+Cloche__V1__Language cell_language(const char *name);
+/* Run it.  -1: Cloche failed or refused; otherwise *ret_code is the exit code: 0, 1 for an error of
+ * the code (bash: its status), 124 at the time limit, 130 when interrupted. */
+int cell_run(struct client *client, const struct cell_spec *spec, const char *code, int *ret_code,
+             struct cl_err *err) CL_MUST;
+/* ^C: interrupt the cell that runs; from a callback of the loop. */
+void cell_interrupt(struct client *client, const struct cell_spec *spec);
+
+#endif

@@ -1,0 +1,206 @@
+/* cli/sandboxes.c - sandboxes: create, list, get, kill, extend; exec in them. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/client.h"
+#include "cli/output.h"
+#include "cli/pages.h"
+#include "cli/run.h"
+#include "cli/spec.h"
+#include "cloche/v1/sandbox.pb-c.h"
+#include "proto/copy.h"
+
+enum { SANDBOX_PAGE = 100, CREATE_TIMEOUT_S = 180 };
+
+static json_t *sandbox_json(const Cloche__V1__Sandbox *s)
+{
+    char left[VALUE_TEXT] = "";
+    uint64_t now = cl_wall_ns(), created = s->created ? s->created->unix_ns : 0,
+             expires = s->expires ? s->expires->unix_ns : 0;
+    json_t *labels = json_object();
+    for (size_t i = 0; i < s->n_labels; i++)
+        (void)json_object_set_new(labels, s->labels[i]->key, out_string(s->labels[i]->value));
+    if (expires > now && s->state != CLOCHE__V1__UNIT_STATE__UNIT_STATE_ENDED)
+        value_age_text(expires - now, left);
+    const Cloche__V1__Resources *r = s->resources;
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:s, s:s, s:o, s:s, s:i, s:i}", "id",
+                     s->id, "tenant", s->tenant, "template", s->template_, "state",
+                     value_state((int)s->state), "created", out_time(created), "expires",
+                     out_time(expires), "worker", s->worker_id, "driver", s->driver, "reason",
+                     value_reason((int)s->reason), "labels", labels, "left", left, "vcpus",
+                     (int)(r ? r->vcpus : 0), "memory_mib", (int)(r ? r->memory_mib : 0));
+}
+
+static int print_sandbox(const struct cli_opts *o, const Cloche__V1__Sandbox *s)
+{
+    static const struct out_col lines[] = {
+        {"id", "id"},           {"tenant", "tenant"}, {"template", "template"},
+        {"state", "state"},     {"reason", "reason"}, {"created", "created"},
+        {"expires", "expires"}, {"worker", "worker"}, {"driver", "driver"},
+        {"vcpus", "vCPUs"},     {"memory_mib", "MiB"}};
+    return out_object(o->json, sandbox_json(s), lines, CL_COUNT(lines));
+}
+
+static int cmd_create(const struct cli_opts *o, const struct args *a)
+{
+    static const struct client_method create =
+        CLIENT_METHOD("SandboxService", "Create", create_response);
+    struct cl_err err = {0};
+    ProtobufCMessage *msg = NULL;
+    CL_AUTO(spec_freep) struct spec *spec = NULL;
+    CL_AUTO(client_freep) struct client *client = NULL;
+    if (spec_new(o, a->pos[0], a, &spec, &err) < 0 || client_open(o, &client, &err) < 0)
+        return cli_report(&err);
+    Cloche__V1__CreateRequest req = CLOCHE__V1__CREATE_REQUEST__INIT;
+    req.template_ = pb_text(a->pos[0]);
+    req.resources = &spec->resources;
+    req.n_labels = spec->job.n_labels;
+    req.labels = spec->job.labels;
+    req.ttl_ns = o->ttl;
+    req.network = CLOCHE__V1__NETWORK__NETWORK_NONE;
+    req.idempotency_key = pb_text(o->idempotency_key);
+    if (client_unary(client, &create, &req.base, CREATE_TIMEOUT_S * CL_NS_PER_S, &msg, &err) < 0)
+        return cli_report(&err);
+    const Cloche__V1__Sandbox *s = ((const Cloche__V1__CreateResponse *)msg)->sandbox;
+    if (o->json)
+        (void)out_json(sandbox_json(s));
+    else
+        (void)puts(s->id);
+    pb_free(msg);
+    return EXIT_OK;
+}
+
+static int list_page(const struct cli_opts *o, const struct args *a, struct client *client,
+                     char token[static VALUE_NAME], json_t *rows, struct cl_err *err)
+{
+    (void)a;
+    static const struct client_method list =
+        CLIENT_METHOD("SandboxService", "List", sandbox_service_list_response);
+    Cloche__V1__SandboxServiceListRequest req = CLOCHE__V1__SANDBOX_SERVICE_LIST_REQUEST__INIT;
+    ProtobufCMessage *msg = NULL;
+    req.page_size = SANDBOX_PAGE;
+    req.page_token = token;
+    req.include_ended = o->all;
+    if (client_unary(client, &list, &req.base, 0, &msg, err) < 0)
+        return -1;
+    const Cloche__V1__SandboxServiceListResponse *m =
+        (const Cloche__V1__SandboxServiceListResponse *)msg;
+    for (size_t i = 0; i < m->n_sandboxes; i++)
+        (void)json_array_append_new(rows, sandbox_json(m->sandboxes[i]));
+    (void)snprintf(token, VALUE_NAME, "%s", m->next_page_token);
+    pb_free(msg);
+    return 0;
+}
+
+static int cmd_list(const struct cli_opts *o, const struct args *a)
+{
+    static const struct out_col cols[] = {{"id", "ID"},         {"template", "TEMPLATE"},
+                                          {"state", "STATE"},   {"left", "LEFT"},
+                                          {"reason", "REASON"}, {"driver", "DRIVER"}};
+    int code = EXIT_OK;
+    json_t *rows = pages_all(o, a, list_page, 0, &code);
+    return rows ? out_rows(o->json, rows, cols, CL_COUNT(cols)) : code;
+}
+
+static int cmd_get(const struct cli_opts *o, const struct args *a)
+{
+    static const struct client_method get =
+        CLIENT_METHOD("SandboxService", "Get", sandbox_service_get_response);
+    struct cl_err err = {0};
+    ProtobufCMessage *msg = NULL;
+    CL_AUTO(client_freep) struct client *client = NULL;
+    Cloche__V1__SandboxServiceGetRequest req = CLOCHE__V1__SANDBOX_SERVICE_GET_REQUEST__INIT;
+    req.sandbox_id = pb_text(a->pos[0]);
+    if (client_open(o, &client, &err) < 0 ||
+        client_unary(client, &get, &req.base, 0, &msg, &err) < 0)
+        return cli_report(&err);
+    int code = print_sandbox(o, ((const Cloche__V1__SandboxServiceGetResponse *)msg)->sandbox);
+    pb_free(msg);
+    return code;
+}
+
+static int cmd_end(const struct cli_opts *o, const struct args *a)
+{
+    static const struct client_method end = CLIENT_METHOD("SandboxService", "Kill", kill_response);
+    struct cl_err err = {0};
+    int code = EXIT_OK;
+    CL_AUTO(client_freep) struct client *client = NULL;
+    if (client_open(o, &client, &err) < 0)
+        return cli_report(&err);
+    json_t *rows = json_array();
+    for (size_t i = 0; i < a->n_pos; i++) {
+        Cloche__V1__KillRequest req = CLOCHE__V1__KILL_REQUEST__INIT;
+        req.sandbox_id = pb_text(a->pos[i]);
+        if (client_do(client, &end, &req.base, &err) < 0)
+            code = cli_report(&err);
+        else
+            (void)json_array_append_new(rows, json_string(a->pos[i]));
+    }
+    if (o->json)
+        (void)out_json(json_pack("{s:o}", "killed", rows));
+    else
+        json_decref(rows);
+    return code;
+}
+
+static int cmd_extend(const struct cli_opts *o, const struct args *a)
+{
+    static const struct client_method extend =
+        CLIENT_METHOD("SandboxService", "Extend", extend_response);
+    static const struct out_col lines[] = {{"expires", "expires"}};
+    struct cl_err err = {0};
+    ProtobufCMessage *msg = NULL;
+    CL_AUTO(client_freep) struct client *client = NULL;
+    Cloche__V1__ExtendRequest req = CLOCHE__V1__EXTEND_REQUEST__INIT;
+    req.sandbox_id = pb_text(a->pos[0]);
+    req.ttl_ns = o->ttl;
+    if (client_open(o, &client, &err) < 0 ||
+        client_unary(client, &extend, &req.base, 0, &msg, &err) < 0)
+        return cli_report(&err);
+    const Cloche__V1__ExtendResponse *m = (const Cloche__V1__ExtendResponse *)msg;
+    int code = out_object(o->json,
+                          json_pack("{s:s, s:o}", "id", a->pos[0], "expires",
+                                    out_time(m->expires ? m->expires->unix_ns : 0)),
+                          lines, CL_COUNT(lines));
+    pb_free(msg);
+    return code;
+}
+
+static const struct arg_opt create_opts[] = {
+    OPT_JSON,
+    OPTS_RESOURCES,
+    {"ttl", 0, ARG_DURATION, OPT(ttl), "10m",
+     "idle time after which it ends (default 300 s, at most 24 h)"},
+    {"label", 'l', ARG_LIST, OPT(labels), "k=v", "a label; repeatable"},
+    {"idempotency-key", 0, ARG_STRING, OPT(idempotency_key), "KEY",
+     "the same key within 24 h is the same sandbox"},
+};
+static const struct arg_opt list_opts[] = {
+    OPT_JSON, {"all", 'a', ARG_FLAG, OPT(all), NULL, "ended ones too"}};
+static const struct arg_opt json_opts[] = {OPT_JSON};
+static const struct arg_opt extend_opts[] = {
+    OPT_JSON,
+    {"ttl", 0, ARG_DURATION, OPT(ttl), "10m", "time to live from now on (default 300 s)"}};
+static const struct arg_opt exec_opts[] = {OPTS_COMMAND};
+
+const struct cli_command sandbox_commands[] = {
+    {"exec", "[OPTIONS] SANDBOX -- COMMAND [ARG...]", "run a command in a sandbox",
+     "The options and exit codes are those of `cloche run`.\n\n"
+     "  cloche exec sbx_01... -- ls -l /tmp\n  cloche exec -it sbx_01... -- bash\n",
+     SPEC_TAIL(exec_opts, 1, 1), cmd_exec, true},
+    {"sandbox create", "[OPTIONS] TEMPLATE", "start a sandbox and print its id",
+     "  id=$(cloche sandbox create python --ttl 10m)\n", SPEC(create_opts, 1, 1), cmd_create,
+     false},
+    {"sandbox list", "[--all] [--json]", "list sandboxes", NULL, SPEC(list_opts, 0, 0), cmd_list,
+     false},
+    {"sandbox get", "SANDBOX", "look at a sandbox", NULL, SPEC(json_opts, 1, 1), cmd_get, false},
+    {"sandbox kill", "SANDBOX...", "end sandboxes", NULL, SPEC(json_opts, 1, ARGS_POS), cmd_end,
+     false},
+    {"sandbox extend", "--ttl 10m SANDBOX", "set a sandbox's time to live", NULL,
+     SPEC(extend_opts, 1, 1), cmd_extend, false},
+    {"rm", "SANDBOX...", "end sandboxes and drop what they hold", NULL,
+     SPEC(json_opts, 1, ARGS_POS), cmd_end, false},
+};
+const size_t sandbox_commands_n = CL_COUNT(sandbox_commands);

@@ -1,0 +1,467 @@
+/* cli/supervisor_io.c - see cli/supervisor.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/loop.h"
+#include "base/own.h"
+#include "cli/supervisor.h"
+
+enum { CRASHES_MAX = 3, FDS_WANTED = 65536 };
+
+#define POLL_NS (30 * CL_NS_PER_MS)
+#define BACKOFF_FIRST_NS (200 * CL_NS_PER_MS)
+#define BACKOFF_MAX_NS (10 * CL_NS_PER_S)
+#define STABLE_NS (30 * CL_NS_PER_S)
+#define START_MAX_NS (30 * CL_NS_PER_S)
+#define DRAIN_NS (9500 * CL_NS_PER_MS) /* `down` promises 10 s */
+#define LOG_MAX_BYTES (16 * CL_MIB)
+
+enum sup_state { SUP_STARTING = 1, SUP_RUNNING, SUP_STOPPING, SUP_DONE };
+
+struct supervisor;
+
+struct child {
+    struct supervisor *sup;
+    const struct proc *proc;
+    struct cl_child watch;
+    struct cl_timer again;
+    pid_t pid; /* 0 = does not run */
+    uint64_t started_ns, backoff_ns;
+    unsigned restarts, crashes; /* crashes: before it was up for the first time */
+};
+
+struct supervisor {
+    const struct plan *plan;
+    struct cl_loop *loop;
+    struct child children[PLAN_PROCS];
+    struct cl_timer poll, drain;
+    enum sup_state state;
+    size_t starting; /* children before it are up */
+    uint64_t since_ns;
+    int ready_fd;
+    bool failed;
+    struct cl_err err;
+};
+
+/* --- telling
+ * -------------------------------------------------------------------------------------- */
+
+static void tell(struct supervisor *s, const char *word, const char *text)
+{
+    char line[CL_ERR_TEXT + 64];
+    int n = snprintf(line, sizeof line, "%s %s\n", word, text);
+    if (s->ready_fd >= 0 && n > 0)
+        (void)!write(s->ready_fd, line, CL_MIN((size_t)n, sizeof line - 1));
+    cli_say("supervisor: %s %s", word, text);
+}
+
+static json_t *child_json(const struct child *c)
+{
+    char url[ENDPOINT_TEXT + 32] = "";
+    if (c->proc->metrics[0])
+        (void)snprintf(url, sizeof url, "http://%s/metrics", c->proc->metrics);
+    return json_pack("{s:s, s:i, s:i, s:s}", "name", c->proc->name, "pid", (int)c->pid, "restarts",
+                     (int)c->restarts, "metrics", url);
+}
+
+static json_t *state_json(const struct supervisor *s)
+{
+    const struct plan *p = s->plan;
+    json_t *list = json_array();
+    for (size_t i = 0; i < PLAN_PROCS; i++)
+        (void)json_array_append_new(list, child_json(&s->children[i]));
+    return json_pack("{s:i, s:i, s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "version",
+                     1, "pid", (int)getpid(), "since_ns", (json_int_t)s->since_ns, "state_dir",
+                     p->paths.state, "run_dir", p->paths.run, "endpoint", p->endpoint, "mcp",
+                     p->mcp, "tcp", p->tcp, "metrics", p->procs[PROC_SCHEDULER].metrics, "ca",
+                     p->ca, "audit_dir", p->audit_dir, "template_dir", p->template_dir, "processes",
+                     list);
+}
+
+static void write_state(const struct supervisor *s)
+{
+    char path[PATH_TEXT];
+    struct cl_err err = {0};
+    json_t *o = state_json(s);
+    char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
+    path_join(path, s->plan->paths.run, "supervisor.json");
+    if (text && cl_file_write(path, text, strlen(text), 0644, &err) < 0)
+        cli_say("supervisor: %s, ignoring", err.text);
+    free(text);
+    json_decref(o);
+}
+
+/* --- a child
+ * ---------------------------------------------------------------------------------------- */
+
+static int open_log(const struct proc *proc)
+{
+    struct stat st;
+    char old[PATH_TEXT + 4];
+    if (stat(proc->log, &st) == 0 && (uint64_t)st.st_size > LOG_MAX_BYTES) {
+        (void)snprintf(old, sizeof old, "%s.1", proc->log);
+        (void)rename(proc->log, old);
+    }
+    return open(proc->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0640);
+}
+
+static void raise_limits(void)
+{
+    struct rlimit lim;
+    if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
+        return;
+    lim.rlim_cur = CL_MIN(lim.rlim_max, (rlim_t)FDS_WANTED);
+    (void)setrlimit(RLIMIT_NOFILE, &lim);
+}
+
+/* In the child: only calls that are safe between fork and exec. */
+static _Noreturn void become(const struct proc *proc, char *const *argv, int log_fd, pid_t parent)
+{
+    sigset_t none;
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)setpgid(0, 0); /* the terminal's Ctrl-C is the supervisor's business */
+    raise_limits();
+    (void)umask(077);
+    int null = open("/dev/null", O_RDONLY);
+    int exe = open(proc->program, O_PATH | O_CLOEXEC); /* the folder may be closed to the user */
+    if (dup2(null, 0) < 0 || dup2(log_fd, 1) < 0 || dup2(log_fd, 2) < 0 || chdir("/") < 0)
+        _exit(125);
+    if (geteuid() == 0 && proc->uid != 0 &&
+        (setgroups(0, NULL) < 0 || setresgid(proc->gid, proc->gid, proc->gid) < 0 ||
+         setresuid(proc->uid, proc->uid, proc->uid) < 0))
+        _exit(125);
+    /* After the change of uid, which clears it; then the parent must still be there. */
+    if (prctl(PR_SET_PDEATHSIG, proc->death_signal) < 0 || getppid() != parent)
+        _exit(125);
+    (void)execv(proc->program, argv);
+    (void)execveat(exe, "", argv, environ, AT_EMPTY_PATH);
+    static const char text[] = "exec failed\n";
+    (void)!write(2, text, sizeof text - 1);
+    _exit(127);
+}
+
+static void on_child(pid_t pid, int status, void *arg);
+
+static int child_start(struct child *c, struct cl_err *err)
+{
+    char *argv[PROC_ARGS + 1];
+    pid_t parent = getpid();
+    CL_AUTO(cl_closep) int log_fd = open_log(c->proc);
+    if (log_fd < 0)
+        return cl_fail(err, CL_E_SYS, errno, "open '%s'", c->proc->log);
+    for (size_t i = 0; i < c->proc->n_args; i++)
+        argv[i] = (char *)(uintptr_t)c->proc->args[i];
+    argv[c->proc->n_args] = NULL;
+    pid_t pid = fork();
+    if (pid < 0)
+        return cl_fail(err, CL_E_SYS, errno, "start %s", c->proc->name);
+    if (pid == 0)
+        become(c->proc, argv, log_fd, parent);
+    c->pid = pid;
+    c->started_ns = cl_now_ns();
+    if (cl_child_watch(&c->watch, c->sup->loop, pid, on_child, c, err) < 0) {
+        (void)kill(pid, SIGKILL);
+        return -1;
+    }
+    return 0;
+}
+
+static bool child_accepts(const struct child *c)
+{
+    CL_AUTO(cl_closep) int fd = -1;
+    return !c->proc->ready_socket[0] || cl_unix_connect(c->proc->ready_socket, &fd, NULL) == 0;
+}
+
+/* --- stopping
+ * ----------------------------------------------------------------------------------------- */
+
+static void stop_next(struct supervisor *s)
+{
+    for (size_t i = PLAN_PROCS; i-- > 0;) {
+        if (s->children[i].pid == 0)
+            continue;
+        (void)kill(s->children[i].pid, SIGTERM);
+        return;
+    }
+    s->state = SUP_DONE;
+    cl_loop_stop(s->loop);
+}
+
+static void begin_stop(struct supervisor *s)
+{
+    if (s->state == SUP_STOPPING || s->state == SUP_DONE)
+        return;
+    s->state = SUP_STOPPING;
+    cl_timer_stop(&s->poll);
+    for (size_t i = 0; i < PLAN_PROCS; i++)
+        cl_timer_stop(&s->children[i].again);
+    cl_timer_start(&s->drain, DRAIN_NS);
+    stop_next(s);
+}
+
+static void on_drain(void *arg)
+{
+    struct supervisor *s = arg;
+    for (size_t i = 0; i < PLAN_PROCS; i++)
+        if (s->children[i].pid > 0)
+            (void)kill(s->children[i].pid, SIGKILL);
+}
+
+static void on_signal(int signo, void *arg)
+{
+    (void)signo;
+    begin_stop(arg);
+}
+
+static void give_up(struct supervisor *s, const struct cl_err *err)
+{
+    if (!s->failed)
+        s->err = *err;
+    s->failed = true;
+    begin_stop(s);
+}
+
+/* --- starting and starting again
+ * ------------------------------------------------------------------------ */
+
+static void last_words(const struct proc *proc, char *out, size_t size)
+{
+    char tail[1024] = "";
+    CL_AUTO(cl_closep) int fd = open(proc->log, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return;
+    off_t at = st.st_size > (off_t)sizeof tail - 1 ? st.st_size - (off_t)sizeof tail + 1 : 0;
+    ssize_t n = pread(fd, tail, sizeof tail - 1, at);
+    while (n > 0 && tail[n - 1] == '\n')
+        tail[--n] = '\0';
+    const char *line = strrchr(tail, '\n');
+    (void)snprintf(out, size, "%s", line ? line + 1 : tail);
+}
+
+static void say_exit(const struct child *c, int status, char *out, size_t size)
+{
+    if (WIFSIGNALED(status))
+        (void)snprintf(out, size, "%s was killed by signal %d", c->proc->name, WTERMSIG(status));
+    else
+        (void)snprintf(out, size, "%s ended with status %d", c->proc->name, WEXITSTATUS(status));
+}
+
+static void on_again(void *arg)
+{
+    struct child *c = arg;
+    struct cl_err err = {0};
+    c->restarts++;
+    if (child_start(c, &err) < 0) {
+        cli_say("supervisor: %s", err.text);
+        cl_timer_start(&c->again, c->backoff_ns);
+    }
+    write_state(c->sup);
+}
+
+static void on_child(pid_t pid, int status, void *arg)
+{
+    (void)pid;
+    struct child *c = arg;
+    struct supervisor *s = c->sup;
+    char how[64], words[256] = "";
+    c->pid = 0;
+    say_exit(c, status, how, sizeof how);
+    if (s->state == SUP_STOPPING) {
+        stop_next(s);
+        return;
+    }
+    bool first = s->state == SUP_STARTING && &s->children[s->starting] == c;
+    if (first && ++c->crashes >= CRASHES_MAX) {
+        struct cl_err err;
+        last_words(c->proc, words, sizeof words);
+        (void)cl_fail(&err, CL_E_SYS, 0, "%s: %s\nsee %s", how, words, c->proc->log);
+        give_up(s, &err);
+        return;
+    }
+    if (cl_now_ns() - c->started_ns > STABLE_NS)
+        c->backoff_ns = 0;
+    c->backoff_ns = c->backoff_ns ? CL_MIN(c->backoff_ns * 2, BACKOFF_MAX_NS) : BACKOFF_FIRST_NS;
+    cli_say("supervisor: %s, starting it again", how);
+    cl_timer_start(&c->again, c->backoff_ns);
+    write_state(s);
+}
+
+static void on_poll(void *arg)
+{
+    struct supervisor *s = arg;
+    struct child *c = &s->children[s->starting];
+    struct cl_err err = {0};
+    if (c->pid == 0 || !child_accepts(c)) {
+        if (cl_now_ns() - s->since_ns > START_MAX_NS) {
+            (void)cl_fail(&err, CL_E_DEADLINE, 0,
+                          "%s does not accept connections after 30 s\nsee %s", c->proc->name,
+                          c->proc->log);
+            give_up(s, &err);
+        }
+        return;
+    }
+    if (++s->starting == PLAN_PROCS) {
+        s->state = SUP_RUNNING;
+        cl_timer_stop(&s->poll);
+        write_state(s);
+        tell(s, "ready", s->plan->endpoint);
+        return;
+    }
+    tell(s, "say", s->children[s->starting].proc->name);
+    if (child_start(&s->children[s->starting], &err) < 0)
+        give_up(s, &err);
+    write_state(s);
+}
+
+/* --- life
+ * ------------------------------------------------------------------------------------------------
+ */
+
+/* What a supervisor that was killed left behind ends within seconds; do not start over it. */
+static void wait_for_leftovers(const struct plan *p)
+{
+    json_t *old = supervisor_state(p->paths.run);
+    const json_t *list = json_object_get(old, "processes");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        pid_t pid = (pid_t)json_integer_value(json_object_get(json_array_get(list, i), "pid"));
+        char link[64], exe[PATH_TEXT] = "";
+        (void)snprintf(link, sizeof link, "/proc/%d/exe", (int)pid);
+        for (int k = 0; pid > 1 && k < 100; k++) {
+            ssize_t n = readlink(link, exe, sizeof exe - 1);
+            exe[n > 0 ? n : 0] = '\0';
+            if (!strstr(exe, "/cloche-") && !strstr(exe, "/redis-"))
+                break;
+            if (k == 99)
+                (void)kill(pid, SIGKILL);
+            (void)usleep(50 * 1000);
+        }
+    }
+    json_decref(old);
+}
+
+static int supervisor_init(struct supervisor *s, struct cl_err *err)
+{
+    if (cl_loop_new(&s->loop, err) < 0 || cl_timer_init(&s->poll, s->loop, on_poll, s, err) < 0 ||
+        cl_timer_init(&s->drain, s->loop, on_drain, s, err) < 0 ||
+        cl_loop_on_signal(s->loop, SIGTERM, on_signal, s, err) < 0 ||
+        cl_loop_on_signal(s->loop, SIGINT, on_signal, s, err) < 0)
+        return -1;
+    (void)signal(SIGHUP, SIG_IGN);
+    (void)signal(SIGPIPE, SIG_IGN);
+    for (size_t i = 0; i < PLAN_PROCS; i++) {
+        struct child *c = &s->children[i];
+        c->sup = s;
+        c->proc = &s->plan->procs[i];
+        c->watch.pidfd = -1;
+        if (cl_timer_init(&c->again, s->loop, on_again, c, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void supervisor_fini(struct supervisor *s)
+{
+    char path[PATH_TEXT];
+    path_join(path, s->plan->paths.run, "supervisor.json");
+    (void)unlink(path);
+    for (size_t i = 0; i < PLAN_PROCS; i++) {
+        cl_timer_fini(&s->children[i].again);
+        cl_child_fini(&s->children[i].watch);
+    }
+    cl_timer_fini(&s->poll);
+    cl_timer_fini(&s->drain);
+    cl_loop_free(s->loop);
+}
+
+static void tell_failure(struct supervisor *s, const struct cl_err *err)
+{
+    char text[CL_ERR_TEXT];
+    (void)snprintf(text, sizeof text, "%s", err->text);
+    char *line = strchr(text, '\n');
+    if (line)
+        *line = '\0';
+    tell(s, "remedy", line ? line + 1 : cl_err_info(err->code)->remedy);
+    tell(s, "fail", text);
+}
+
+int supervisor_run(const struct plan *plan, int ready_fd, struct cl_err *err)
+{
+    struct supervisor s = {
+        .plan = plan, .state = SUP_STARTING, .since_ns = cl_now_ns(), .ready_fd = ready_fd};
+    wait_for_leftovers(plan);
+    s.since_ns = cl_now_ns();
+    int rc = supervisor_init(&s, err);
+    if (rc == 0) {
+        write_state(&s);
+        tell(&s, "say", s.children[0].proc->name);
+        rc = child_start(&s.children[0], err);
+    }
+    if (rc == 0) {
+        cl_timer_every(&s.poll, POLL_NS);
+        while (s.state != SUP_DONE)
+            cl_loop_run(s.loop);
+        if (s.failed) {
+            if (err)
+                *err = s.err;
+            rc = -1;
+        }
+    }
+    if (rc < 0 && err)
+        tell_failure(&s, err);
+    supervisor_fini(&s);
+    return rc;
+}
+
+/* --- the lock and the state, for other commands
+ * -------------------------------------------------------------- */
+
+int supervisor_lock(const char *run_dir, int *ret_fd, struct cl_err *err)
+{
+    char path[PATH_TEXT];
+    path_join(path, run_dir, "supervisor.lock");
+    CL_AUTO(cl_closep) int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return cl_fail(err, CL_E_SYS, errno, "open '%s'", path);
+    int held = flock(fd, LOCK_EX | LOCK_NB);
+    for (int i = 0; i < 10 && held < 0; i++) { /* `status` looks at it for a moment */
+        (void)usleep(10 * 1000);
+        held = flock(fd, LOCK_EX | LOCK_NB);
+    }
+    if (held < 0)
+        return cl_fail(err, CL_E_STATE, 0, "a supervisor runs already");
+    *ret_fd = cl_steal_fd(&fd);
+    return 0;
+}
+
+bool supervisor_is_running(const char *run_dir)
+{
+    char path[PATH_TEXT];
+    path_join(path, run_dir, "supervisor.lock");
+    CL_AUTO(cl_closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) /* another's instance: its lock is not ours to try */
+        return errno == EACCES;
+    return flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+}
+
+json_t *supervisor_state(const char *run_dir)
+{
+    char path[PATH_TEXT];
+    path_join(path, run_dir, "supervisor.json");
+    return json_load_file(path, 0, NULL);
+}

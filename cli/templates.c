@@ -1,0 +1,166 @@
+/* cli/templates.c - templates: build, list, show. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/id.h"
+#include "cli/client.h"
+#include "cli/output.h"
+#include "cli/plan.h"
+#include "cloche/v1/template.pb-c.h"
+#include "proto/copy.h"
+
+/* --- build
+ * ----------------------------------------------------------------------------------------- */
+
+static int build_dir(const struct cli_paths *p, char out[static PATH_TEXT], struct cl_err *err)
+{
+    plan_template_dir(p, out);
+    if (access(out, F_OK) == 0 && access(out, W_OK) < 0)
+        path_join(out, p->state, "templates");
+    return cl_mkdir_p(out, 0755, err);
+}
+
+/* The script talks to the user itself; its exit code is ours. */
+static int run_script(char *const *argv, struct cl_err *err)
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid < 0)
+        return cl_fail(err, CL_E_SYS, errno, "fork");
+    if (pid == 0) {
+        (void)execv(argv[0], argv);
+        _exit(127);
+    }
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return cl_fail(err, CL_E_SYS, 0,
+                       "the build failed (status %d)\nsee its messages above; `cloche doctor` "
+                       "checks what it needs",
+                       WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    return 0;
+}
+
+static int cmd_build(const struct cli_opts *o, const struct args *a)
+{
+    struct cl_err err = {0};
+    struct cli_paths p;
+    char script[PATH_TEXT], dir[PATH_TEXT], agent[PATH_TEXT], key[PATH_TEXT], pub[PATH_TEXT];
+    int rc = paths_resolve(o, &p, &err);
+    if (rc == 0 && !cl_name_is_valid(a->pos[0]))
+        rc = cl_fail(&err, CL_E_INVALID, 0, "'%.64s' is no template name", a->pos[0]);
+    if (rc == 0 && !p.share[0])
+        rc = cl_fail(&err, CL_E_NOTFOUND, 0,
+                     "the recipes (images/build.sh) are not found\nset CLOCHE_SHARE to the folder "
+                     "that holds images/");
+    if (rc < 0 || build_dir(&p, dir, &err) < 0)
+        return cli_report(&err);
+    path_join(script, p.share, "images/build.sh");
+    path_join(agent, p.bin, "cloche-agent");
+    path_join(key, dir, "signing.key");
+    path_join(pub, dir, "signing.pub");
+    if (signing_key_ensure(key, pub, &err) < 0)
+        return cli_report(&err);
+    const char *argv[16] = {"/bin/sh", script, a->pos[0], "--out", dir,
+                            "--agent", agent,  "--key",   key};
+    size_t n = 9;
+    if (o->update_lock)
+        argv[n++] = "--update-lock";
+    if (o->mirror) {
+        argv[n++] = "--mirror";
+        argv[n++] = o->mirror;
+    }
+    if (run_script((char *const *)(uintptr_t)argv, &err) < 0)
+        return cli_report(&err);
+    if (o->json)
+        return out_json(json_pack("{s:s, s:s}", "name", a->pos[0], "dir", dir));
+    return EXIT_OK;
+}
+
+/* --- list, show
+ * -------------------------------------------------------------------------------------- */
+
+static json_t *template_json(const Cloche__V1__Template *t)
+{
+    const Cloche__V1__Resources *r = t->defaults;
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i}", "name", t->name, "driver",
+                     t->driver, "kernel", t->kernel, "snapshot_key", t->snapshot_key, "verity_root",
+                     t->verity_root, "vcpus", (int)(r ? r->vcpus : 0), "memory_mib",
+                     (int)(r ? r->memory_mib : 0), "workers", (int)t->workers, "warm",
+                     (int)t->warm);
+}
+
+static int cmd_list(const struct cli_opts *o, const struct args *a)
+{
+    (void)a;
+    static const struct client_method list =
+        CLIENT_METHOD("TemplateService", "List", template_service_list_response);
+    static const struct out_col cols[] = {
+        {"name", "NAME"},       {"driver", "DRIVER"}, {"vcpus", "VCPUS"},  {"memory_mib", "MIB"},
+        {"workers", "WORKERS"}, {"warm", "WARM"},     {"kernel", "KERNEL"}};
+    struct cl_err err = {0};
+    ProtobufCMessage *msg = NULL;
+    CL_AUTO(client_freep) struct client *client = NULL;
+    Cloche__V1__TemplateServiceListRequest req = CLOCHE__V1__TEMPLATE_SERVICE_LIST_REQUEST__INIT;
+    if (client_open(o, &client, &err) < 0 ||
+        client_unary(client, &list, &req.base, 0, &msg, &err) < 0)
+        return cli_report(&err);
+    const Cloche__V1__TemplateServiceListResponse *m =
+        (const Cloche__V1__TemplateServiceListResponse *)msg;
+    json_t *rows = json_array();
+    for (size_t i = 0; i < m->n_templates; i++)
+        (void)json_array_append_new(rows, template_json(m->templates[i]));
+    pb_free(msg);
+    return out_rows(o->json, rows, cols, CL_COUNT(cols));
+}
+
+static int cmd_show(const struct cli_opts *o, const struct args *a)
+{
+    static const struct client_method get =
+        CLIENT_METHOD("TemplateService", "Get", template_service_get_response);
+    static const struct out_col lines[] = {{"name", "name"},
+                                           {"driver", "driver"},
+                                           {"kernel", "kernel"},
+                                           {"snapshot_key", "snapshot key"},
+                                           {"verity_root", "verity root"},
+                                           {"vcpus", "vCPUs"},
+                                           {"memory_mib", "MiB"},
+                                           {"workers", "workers"},
+                                           {"warm", "warm"}};
+    struct cl_err err = {0};
+    ProtobufCMessage *msg = NULL;
+    CL_AUTO(client_freep) struct client *client = NULL;
+    Cloche__V1__TemplateServiceGetRequest req = CLOCHE__V1__TEMPLATE_SERVICE_GET_REQUEST__INIT;
+    req.name = pb_text(a->pos[0]);
+    if (client_open(o, &client, &err) < 0 ||
+        client_unary(client, &get, &req.base, 0, &msg, &err) < 0)
+        return cli_report(&err);
+    json_t *j = template_json(((const Cloche__V1__TemplateServiceGetResponse *)msg)->template_);
+    pb_free(msg);
+    return out_object(o->json, j, lines, CL_COUNT(lines));
+}
+
+static const struct arg_opt build_opts[] = {
+    OPT_JSON,
+    {"update-lock", 0, ARG_FLAG, OPT(update_lock), NULL, "take the newest packages and lock them"},
+    {"mirror", 0, ARG_STRING, OPT(mirror), "URL", "Debian mirror"},
+    OPT_DIRS,
+};
+static const struct arg_opt json_opts[] = {OPT_JSON};
+
+const struct cli_command template_commands[] = {
+    {"template build", "[OPTIONS] NAME", "build a template from its recipe",
+     "Recipes are images/NAME.recipe.  Needs root, or a subuid range for mmdebstrap.  What did "
+     "not\n"
+     "change is not built again.  A running worker takes the new template at its next claim.\n\n"
+     "  cloche template build python\n",
+     SPEC(build_opts, 1, 1), cmd_build, false},
+    {"template list", "[--json]", "list the templates that workers have", NULL,
+     SPEC(json_opts, 0, 0), cmd_list, false},
+    {"template show", "NAME", "look at a template", NULL, SPEC(json_opts, 1, 1), cmd_show, false},
+};
+const size_t template_commands_n = CL_COUNT(template_commands);
