@@ -1,0 +1,274 @@
+#!/bin/sh
+# images/build.sh - build one bootable, signed, reproducible image.
+#
+# Usage: build.sh NAME --out DIR [--agent PATH] [--key PEM] [--update-lock] [--mirror URL]
+#
+# Result: DIR/NAME/<key>/{vmlinux,initrd,rootfs.img,manifest.json,manifest.sig}, and the link
+# DIR/NAME/current.  Everything is made in a temporary folder and renamed; a build that fails
+# leaves what was there.  DIR/.cache holds the kernel and finished root file systems; when nothing
+# changed the second run only looks.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+started=$(date +%s)
+: "${SOURCE_DATE_EPOCH:=1767225600}" # 2026-01-01
+export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
+export ID_BASE=30000                 # AGENT_ID_BASE of agent/ids.h
+protocol_major=1                     # GUEST_PROTOCOL_MAJOR of proto/guest_frame.h
+kernel_meta=linux-image-cloud-amd64
+# the channel is a port of virtio_console (QEMU) or a vsock connection (cloche-vmm)
+kernel_modules="virtio_mmio virtio_blk virtio_console vmw_vsock_virtio_transport virtio-rng dm-verity erofs overlay ext4"
+cmdline="console=ttyS0 panic=-1 quiet cryptomgr.notests random.trust_cpu=on no_timer_check lsm= ipv6.disable=1 numa=off nowatchdog 8250.nr_uarts=1 pci=off mitigations=off"
+
+say() { echo "images: $*" >&2; }
+die() { echo "images: error: $1" >&2; [ $# -lt 2 ] || echo "images: remedy: $2" >&2; exit 1; }
+timed() { # timed TEXT COMMAND...: a line with the seconds it took
+    text=$1; shift; begin=$(date +%s); "$@"; say "$text: $(($(date +%s) - begin)) s"
+}
+digest() { sha256sum "$1" | cut -d' ' -f1; }
+text_digest() { sha256sum | cut -d' ' -f1; }
+
+CONTEXTS='[]' # of a recipe without code contexts
+name= out= key= update_lock= agent=$here/../build/cloche-agent mirror=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --out) out=${2:?}; shift ;;
+    --agent) agent=${2:?}; shift ;;
+    --key) key=${2:?}; shift ;;
+    --mirror) mirror=${2:?}; shift ;;
+    --update-lock) update_lock=1 ;;
+    -*) die "unknown option $1" "see the first lines of $0" ;;
+    *) [ -z "$name" ] || die "two names: $name and $1"; name=$1 ;;
+    esac
+    shift
+done
+[ -n "$name" ] && [ -n "$out" ] || die "NAME and --out DIR are needed" "build.sh base --out /var/lib/cloche/images"
+export RECIPE="$here/$name.recipe"
+[ -f "$RECIPE" ] || die "no recipe $RECIPE" "choose one of: $(cd "$here" && echo *.recipe | sed 's/\.recipe//g')"
+[ -f "$agent" ] || die "no agent at $agent" "build it (ninja cloche-agent) or pass --agent PATH"
+for tool in mmdebstrap mkfs.erofs mke2fs veritysetup cpio depmod openssl xz perl; do
+    PATH=$PATH:/usr/sbin:/sbin command -v $tool > /dev/null ||
+        die "$tool is missing" "apt install mmdebstrap erofs-utils e2fsprogs cryptsetup-bin cpio kmod openssl xz-utils perl"
+done
+PATH=$PATH:/usr/sbin:/sbin
+mkdir -p "$out/.cache" "$out/$name"
+out=$(cd "$out" && pwd)
+cache=$out/.cache
+lock=$here/$name.lock
+kernel_lock=$here/kernel.lock # one kernel for all images
+# shellcheck source=/dev/null
+. "$RECIPE"
+export UUID
+
+# --- what the result depends on --------------------------------------------------------------------
+inputs() { # of the root file system
+    echo "root file system 1" # raise it when bootstrap, build_root or add_verity change
+    for file in "$here/finish.sh" "$here"/*.recipe; do digest "$file"; done
+    [ ! -f "$lock" ] || digest "$lock"
+    echo "$name $SOURCE_DATE_EPOCH $ID_BASE $mirror"
+    mkfs.erofs -V 2>&1 | head -1
+}
+if [ -n "$update_lock" ]; then rm -f "$lock" "$kernel_lock"; fi
+root_inputs=$(inputs | text_digest)
+all_inputs=$( (echo "$root_inputs"; digest "$0"; digest "$agent"; cat "$kernel_lock" 2> /dev/null; [ -z "$key" ] || echo signed) | text_digest)
+if [ -f "$lock" ] && [ -f "$kernel_lock" ] && [ "$(cat "$out/$name/current/inputs" 2> /dev/null)" = "$all_inputs" ]; then
+    say "$name: unchanged, $(readlink "$out/$name/current")"
+    exit 0
+fi
+work=$(mktemp -d "$out/.work.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+chmod 0755 "$work"
+
+# --- kernel ----------------------------------------------------------------------------------------
+bootstrap() { # bootstrap VARIANT INCLUDE HOOKS...: one run of mmdebstrap; nothing but the hooks' files stays
+    variant=$1 include=$2; shift 2
+    mode=root
+    [ "$(id -u)" = 0 ] || mode=unshare
+    mmdebstrap --quiet --variant=$variant --mode=$mode --format=null --architectures=amd64 \
+        --aptopt='Apt::Install-Recommends false' --aptopt='Acquire::Languages "none"' \
+        --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+        --dpkgopt='path-exclude=/usr/share/doc/*' --include="$include" "$@" \
+        "$SUITE" /dev/null ${mirror:+"$mirror"} > "$work/mmdebstrap.log" 2>&1 && return
+    tail -20 "$work/mmdebstrap.log" >&2
+    die "mmdebstrap failed" "a locked version may have left the mirror: --update-lock, or --mirror of snapshot.debian.org; without root, newuidmap and a subuid range are needed"
+}
+
+extract_vmlinux() { # extract_vmlinux BZIMAGE OUT; offsets: Documentation/x86/boot.rst
+    number() { od -An -t "u$3" -j "$2" -N "$3" "$1" | tr -d ' '; }
+    start=$((($(number "$1" 497 1) + 1) * 512 + $(number "$1" 584 4)))
+    length=$(($(number "$1" 588 4) - 4)) # the last 4 bytes are the size, not part of the stream
+    magic=$(od -An -t x1 -j $start -N 4 "$1" | tr -d ' ')
+    case $magic in
+    fd377a58) unpack="xz -dc" ;;
+    1f8b*) unpack="gzip -dc" ;;
+    28b52ffd) unpack="zstd -dcq" ;;
+    02214c18) unpack="lz4 -dcq" ;;
+    *) die "the kernel is packed in an unknown way ($magic)" ;;
+    esac
+    tail -c +$((start + 1)) "$1" | head -c $length | $unpack > "$2"
+    [ "$(od -An -t x1 -N 4 "$2" | tr -d ' ')" = 7f454c46 ] || die "no ELF file came out of the kernel"
+}
+
+unpack_kernel() { # into DIR/.cache/kernel; sets nothing
+    package=- version=- want=-
+    [ ! -f "$kernel_lock" ] || read -r package version want < "$kernel_lock"
+    bootstrap extract base-files --extract-hook="$here/fetch-kernel.sh"' "$1"'" $kernel_meta $package $version" \
+        --extract-hook="download /.kernel.deb $work/kernel.deb"
+    [ -f "$work/kernel.deb" ] || die "no kernel package came out of mmdebstrap"
+    sum=$(digest "$work/kernel.deb")
+    [ "$want" = - ] || [ "$want" = "$sum" ] ||
+        die "$package has SHA-256 $sum, $kernel_lock says $want" "check the mirror, or --update-lock"
+    package=$(dpkg-deb -f "$work/kernel.deb" Package)
+    version=$(dpkg-deb -f "$work/kernel.deb" Version)
+    [ "$want" != - ] || echo "$package $version $sum" > "$kernel_lock"
+    kernel_folder
+    set -- "$kernel" "$work/kernel.deb"
+    dpkg-deb -x "$2" "$work/kernel"
+    rm -f "$2"
+    release=${package#linux-image-}
+    depmod -b "$work/kernel" "$release"
+    mkdir -p "$work/k/modules"
+    echo "$sum" > "$work/k/sha256"
+    extract_vmlinux "$work/kernel/boot/vmlinuz-$release" "$work/k/vmlinux"
+    for module in $kernel_modules; do
+        modprobe -d "$work/kernel" -S "$release" --show-depends "$module" | awk '$1 == "insmod" {print $2}'
+    done | awk '!seen[$0]++' | while read -r path; do
+        # The processor's own CRC instruction is not on every machine; the plain C one is built in.
+        case $path in */crc32c-intel.ko) continue ;; esac
+        install -m 0644 "$path" "$work/k/modules/"
+        strip --strip-debug "$work/k/modules/${path##*/}"
+        echo "${path##*/}" >> "$work/k/modules/list"
+    done
+    mkdir -p "$cache/kernel"
+    mv "$work/k" "$1" 2> /dev/null || [ -f "$1/sha256" ]
+    rm -rf "$work/kernel"
+}
+
+kernel_folder() { # of this kernel with these modules
+    [ -f "$kernel_lock" ] && read -r package version want < "$kernel_lock" &&
+        kernel=$cache/kernel/$package-$version-$(echo "$kernel_modules" | text_digest | cut -c1-8)
+}
+kernel=
+kernel_folder || true
+[ -n "$kernel" ] && [ -f "$kernel/sha256" ] || timed kernel unpack_kernel
+kernel_folder
+kernel_package=$package kernel_version=$version
+
+# --- root file system ------------------------------------------------------------------------------
+build_root() { # into $work/rootfs.img, $work/packages
+    include=$(echo "$PACKAGES" | tr ' ' ',')
+    [ ! -f "$lock" ] || include=$(awk '$1 !~ /^#/ {print $1 "=" $2}' "$lock" | paste -sd,)
+    bootstrap custom "$include" --customize-hook="$here/finish.sh"' "$1"' \
+        --customize-hook="download /.rootfs.img $work/rootfs.img" \
+        --customize-hook="download /.packages $work/lock"
+}
+
+add_verity() { # sets data_blocks, verity_root; appends the hash tree
+    size=$(stat -c %s "$work/rootfs.img")
+    data_blocks=$(((size + 4095) / 4096))
+    truncate -s $((data_blocks * 4096)) "$work/rootfs.img"
+    verity_root=$(veritysetup format --no-superblock --format=1 --hash=sha256 --data-block-size=4096 \
+        --hash-block-size=4096 --data-blocks=$data_blocks --hash-offset=$((data_blocks * 4096)) \
+        --salt="$SALT" "$work/rootfs.img" "$work/rootfs.img" | awk '/^Root hash:/ {print $3}')
+    [ ${#verity_root} = 64 ] || die "veritysetup gave no root hash"
+    echo "$data_blocks $verity_root" > "$work/verity"
+}
+
+root_cache=$cache/rootfs/$name-$root_inputs
+if [ ! -f "$root_cache/verity" ] || [ ! -f "$lock" ]; then
+    timed "root file system of $name" build_root
+    if [ ! -f "$lock" ]; then
+        (echo "# package version SHA-256; written by build.sh --update-lock"; cat "$work/lock") > "$work/lock.new"
+        mv "$work/lock.new" "$lock"
+        say "wrote $lock ($(wc -l < "$work/lock") packages)"
+    elif ! grep -v '^#' "$lock" | cmp -s - "$work/lock"; then
+        grep -v '^#' "$lock" | diff - "$work/lock" >&2 || true
+        die "the packages are not those of $lock" "see the difference above; accept it by --update-lock"
+    fi
+    timed "verity tree" add_verity
+    root_inputs=$(inputs | text_digest)
+    all_inputs=$( (echo "$root_inputs"; digest "$0"; digest "$agent"; cat "$kernel_lock" 2> /dev/null; [ -z "$key" ] || echo signed) | text_digest)
+    root_cache=$cache/rootfs/$name-$root_inputs
+    rm -rf "$root_cache"
+    mkdir -p "$root_cache"
+    mv "$work/rootfs.img" "$work/lock" "$root_cache/"
+    mv "$work/verity" "$root_cache/" # last: it marks the folder as whole
+fi
+read -r data_blocks verity_root < "$root_cache/verity"
+
+# --- initramfs, manifest, signature ----------------------------------------------------------------
+image=$work/image
+mkdir -p "$image" "$work/initrd"
+make_initrd() {
+    cp -r "$kernel/modules" "$work/initrd/modules"
+    install -m 0755 "$agent" "$work/initrd/init"
+    mkdir -m 0755 "$work/initrd/dev" "$work/initrd/proc" "$work/initrd/sys"
+    find "$work/initrd" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
+    (cd "$work/initrd" && find . | sort | cpio -o -H newc --reproducible --owner=0:0 --quiet) > "$image/initrd"
+}
+# A small empty file system; the guest grows it to the size of its disk.  No journal: it never
+# outlives its VM.  8192 inodes a group of 128 MiB.
+make_scratch() {
+    truncate -s 16M "$image/scratch.img"
+    E2FSPROGS_FAKE_TIME=$SOURCE_DATE_EPOCH mke2fs -q -t ext4 -b 4096 -N 8192 -m 0 -U "$UUID" \
+        -O ^has_journal,^resize_inode,^metadata_csum,uninit_bg,64bit \
+        -E "hash_seed=$UUID,lazy_itable_init=1,nodiscard,root_owner=0:0" "$image/scratch.img" 4096
+}
+make_initrd
+make_scratch
+ln "$kernel/vmlinux" "$image/vmlinux" 2> /dev/null || cp "$kernel/vmlinux" "$image/vmlinux"
+ln "$root_cache/rootfs.img" "$image/rootfs.img" 2> /dev/null || cp "$root_cache/rootfs.img" "$image/rootfs.img"
+echo "$all_inputs" > "$image/inputs"
+
+agent_sha=$(digest "$agent")
+vmlinux_sha=$(digest "$image/vmlinux")
+initrd_sha=$(digest "$image/initrd")
+rootfs_sha=$(digest "$image/rootfs.img")
+scratch_sha=$(digest "$image/scratch.img")
+packages_sha=$(digest "$root_cache/lock")
+full_cmdline="$cmdline cloche.verity=$verity_root:$data_blocks:$data_blocks:$SALT cloche.disk=1"
+image_key=$(printf '%s\n' "cloche image 1" "$agent_sha" "$vmlinux_sha" "$kernel_version" "$initrd_sha" \
+    "$verity_root" "$full_cmdline" "$protocol_major" "$scratch_sha" "$WARM_UP" "$CONTEXTS" | text_digest)
+cat > "$image/manifest.json" << EOF
+{
+  "version": 1,
+  "name": "$name",
+  "key": "$image_key",
+  "created": $SOURCE_DATE_EPOCH,
+  "protocol_major": $protocol_major,
+  "agent_sha256": "$agent_sha",
+  "kernel": {"package": "$kernel_package", "version": "$kernel_version", "file": "vmlinux", "sha256": "$vmlinux_sha"},
+  "initrd": {"file": "initrd", "sha256": "$initrd_sha"},
+  "rootfs": {"file": "rootfs.img", "sha256": "$rootfs_sha", "bytes": $(stat -c %s "$image/rootfs.img")},
+  "scratch": {"file": "scratch.img", "sha256": "$scratch_sha"},
+  "verity": {"root": "$verity_root", "salt": "$SALT", "data_blocks": $data_blocks, "hash_start": $data_blocks},
+  "cmdline": "$full_cmdline",
+  "memory_mib": $MEMORY_MIB,
+  "vcpus": $VCPUS,
+  "warm_up": $WARM_UP,
+  "contexts": $CONTEXTS,
+  "packages": {"count": $(wc -l < "$root_cache/lock"), "sha256": "$packages_sha"}
+}
+EOF
+if [ -n "$key" ]; then
+    if [ ! -f "$key" ]; then
+        (umask 077 && openssl genpkey -algorithm ed25519 -out "$key" 2> /dev/null) || die "cannot make the key $key"
+        say "made the signing key $key"
+    fi
+    openssl pkeyutl -sign -inkey "$key" -rawin -in "$image/manifest.json" -out "$image/manifest.sig" ||
+        die "cannot sign with $key" "it must be an Ed25519 private key in PEM form"
+else
+    say "no --key: the manifest is not signed"
+fi
+
+# --- put it there ----------------------------------------------------------------------------------
+short=$(echo "$image_key" | cut -c1-16)
+chmod 0755 "$image"
+chmod 0644 "$image"/*
+rm -rf "$out/$name/$short.old"
+if [ -d "$out/$name/$short" ]; then mv "$out/$name/$short" "$out/$name/$short.old"; fi
+mv "$image" "$out/$name/$short"
+rm -rf "$out/$name/$short.old"
+ln -sfn "$short" "$out/$name/current.new"
+mv -T "$out/$name/current.new" "$out/$name/current"
+say "$name: $short, verity $verity_root, $(($(date +%s) - started)) s"
