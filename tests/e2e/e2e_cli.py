@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""`cloche` itself, as people and scripts use it: up, run, sandboxes, tenants, audit, down - as root with the
+users it makes, and as an ordinary user with neither subuids nor cgroups."""
+import hashlib
+import json
+import os
+import pathlib
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+from harness import BUILD, DRIVERS, IMAGES, Suite, skip
+
+suite = Suite("cli")
+check, equal = suite.check, suite.equal
+NOBODY_SPECIAL = 61234
+
+
+class Instance:
+    """One `cloche up` in folders of its own."""
+
+    def __init__(self, uid=None):
+        self.uid = uid
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cl-", dir="/tmp"))
+        self.dir.chmod(0o755)
+        self.env = {"PATH": os.environ["PATH"], "HOME": str(self.dir), "CLOCHE_STATE_DIR": f"{self.dir}/s", "CLOCHE_RUN_DIR": f"{self.dir}/r",
+                    "CLOCHE_TEMPLATE_DIR": str(IMAGES), "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", ""), "TERM": "xterm"}
+        if uid is not None:
+            os.chown(self.dir, uid, uid)
+
+    def argv(self, *args):
+        who = ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups"] if self.uid is not None else []
+        return [*who, str(BUILD / "cloche"), *map(str, args)]
+
+    def __call__(self, *args, stdin=b"", timeout=120, env=None):
+        return subprocess.run(self.argv(*args), input=stdin, capture_output=True, timeout=timeout, cwd=self.dir, env={**self.env, **(env or {})})
+
+    def json(self, *args, **kw):
+        p = self(*args, "--json", **kw)
+        if p.returncode:
+            raise RuntimeError(f"{args}: {p.returncode} {p.stderr.decode()}")
+        return json.loads(p.stdout)
+
+    def tails(self):
+        """The last words of its processes, for a scenario that raised."""
+        logs = sorted((self.dir / "s" / "log").glob("*.log"))
+        return "\n".join(f"{log.name}: {line}" for log in logs for line in log.read_text(errors="replace").splitlines()[-5:])
+
+    def open(self, *args, **kw):
+        return subprocess.Popen(self.argv(*args), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.dir, env=self.env, **kw)
+
+
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def exits(sentence, p, code, out=None, err=None):
+    ok = p.returncode == code and (out is None or p.stdout == out) and (err is None or err in p.stderr.decode())
+    check(sentence, ok, p)
+
+
+@suite.scenario
+def comes_up(c):
+    p = c("up", "--templates", "base,python")
+    exits("up is ready", p, 0)
+    exits("a second up does nothing", c("up"), 0)
+    s = c.json("status")
+    names = {one["name"]: one for one in s["processes"]}
+    check("status names driver, endpoint and audit log", s["driver"] in DRIVERS and s["endpoints"]["grpc"].startswith("unix:") and os.path.isdir(s["audit_dir"]), s)
+    equal("… and the processes", set(names), {"supervisor", "redis", "audit", "scheduler", "worker", "gateway"})
+    for name in ("audit", "scheduler", "worker"):
+        with urllib.request.urlopen(names[name]["metrics"], timeout=10) as answer:
+            text = answer.read().decode()
+        check(f"{name} serves its metrics", f'cloche_build_info{{process="{name}"' in text and "process_open_fds" in text, text[:400])
+    equal("the administrator's key is private", os.stat(f"{c.dir}/s/admin.key").st_mode & 0o777, 0o600)
+
+
+@suite.scenario
+def runs(c):
+    exits("python prints 42", c("run", "python", "--", "python3", "-c", "print(6*7)"), 0, b"42\n")
+    exits("stdin works", c("run", "base", "--", "tr", "a-z", "A-Z", stdin=b"hello\n"), 0, b"HELLO\n")
+    exits("exit codes pass through", c("run", "base", "--", "sh", "-c", "exit 7"), 7)
+    exits("signals are 128+n", c("run", "base", "--", "sh", "-c", "kill -9 $$"), 137)
+    exits("a command that is missing is 127", c("run", "base", "--", "no-such-command"), 127)
+    exits("one that cannot be executed is 126", c("run", "base", "--", "/etc"), 126)
+    exits("the time limit is 124", c("run", "--timeout", "1s", "base", "--", "sleep", "30"), 124)
+    exits("a refusal is 125, with its remedy", c("run", "nope", "--", "true"), 125, err="remedy:")
+    exits("a wrong key is 125", c("run", "base", "--", "true", env={"CLOCHE_API_KEY": "clk_wrong"}), 125)
+    p = c("run", "--env", "A=b c", "--workdir", "/usr", "base", "--", "sh", "-c", 'echo "$A" $PWD')
+    exits("env and workdir arrive", p, 0, b"b c /usr\n")
+
+
+@suite.scenario
+def has_a_terminal(c):
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.chdir(c.dir)
+        os.execvpe(c.argv()[0], c.argv("run", "-it", "base", "--", "bash"), c.env)
+    seen = b""
+
+    def until_seen(word, seconds=60):
+        nonlocal seen
+        end = time.monotonic() + seconds
+        while word not in seen and time.monotonic() < end:
+            if select.select([fd], [], [], 0.2)[0]:
+                try:
+                    seen += os.read(fd, 4096)
+                except OSError:
+                    return word in seen
+        return word in seen
+
+    time.sleep(1)
+    os.write(fd, b"tty; echo $((40 + 2))x\n")
+    check("bash has a pty", until_seen(b"42x") and b"/dev/pts/" in seen, seen)
+    os.write(fd, b"sleep 100\n")
+    time.sleep(1)
+    os.write(fd, b"\x03")
+    os.write(fd, b"echo still $((1 + 1))here\n")
+    check("Ctrl-C reaches the foreground process, not the shell", until_seen(b"still 2here"), seen)
+    os.write(fd, b"exit 9\n")
+    until_seen(b"\0never", 5)
+    equal("its exit code is ours", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 9)
+    os.close(fd)
+
+
+@suite.scenario
+def detaches(c):
+    p = c("run", "--detach", "base", "--", "sh", "-c", "echo one; sleep 1; echo two")
+    job = p.stdout.decode().strip()
+    check("--detach prints an id", p.returncode == 0 and job.startswith("job_"), p)
+    exits("logs -f follows it to its end", c("logs", "-f", job), 0, b"one\ntwo\n")
+    job = c("run", "--detach", "base", "--", "sleep", "100").stdout.decode().strip()
+    check("ps lists it", any(job in json.dumps(row) for row in c.json("ps")), c("ps"))
+    exits("kill ends it", c("kill", job), 0)
+    live = c.open("run", "base", "--", "sh", "-c", "echo begun; sleep 100")
+    check("output comes as it is made", live.stdout.readline() == b"begun\n")
+    live.send_signal(signal.SIGINT)
+    check("Ctrl-C cancels the job", live.wait(60) in (130, 137, 125), live.returncode)
+
+
+@suite.scenario
+def keeps_sandboxes(c):
+    box = c.json("sandbox", "create", "python", "--ttl", "10m")
+    box = box.get("id") or box.get("sandbox_id")
+    exits("exec runs in it", c("exec", box, "--", "sh", "-c", "echo $((6*7)) > /tmp/n; cat /tmp/n"), 0, b"42\n")
+    folder = c.dir / "in"
+    (folder / "deep").mkdir(parents=True)
+    data = os.urandom(3 << 20)
+    (folder / "deep" / "data").write_bytes(data)
+    if c.uid is not None:
+        for path in (folder, folder / "deep", folder / "deep" / "data"):
+            os.chown(path, c.uid, c.uid)
+    exits("cp -r takes a folder in", c("cp", "-r", folder, f"{box}:/tmp/"), 0)
+    p = c("exec", box, "--", "sha256sum", "/tmp/in/deep/data")
+    check("… intact", hashlib.sha256(data).hexdigest().encode() in p.stdout, p)
+    exits("cp brings a file out", c("cp", f"{box}:/tmp/in/deep/data", "."), 0)
+    check("… intact", (c.dir / "data").is_file() and (c.dir / "data").read_bytes() == data)
+    exits("rm ends it", c("rm", box), 0)
+    exits("then exec is refused", c("exec", box, "--", "true"), 125)
+
+
+@suite.scenario
+def has_tenants(c):
+    exits("a tenant is made", c("tenant", "create", "acme", "--max-sandboxes", "1", "--rate", "100/s"), 0)
+    made = c.json("key", "create", "acme")
+    check("its key is shown once", made["tenant"] == "acme" and made["key"], made)
+    as_acme = {"CLOCHE_API_KEY": made["key"]}
+    exits("the key works", c("run", "base", "--", "echo", "hi", env=as_acme), 0, b"hi\n")
+    exits("it cannot make tenants", c("tenant", "create", "evil", env=as_acme), 1, err="admin")
+    box = c.json("sandbox", "create", "base", env=as_acme)
+    p = c("sandbox", "create", "base", env=as_acme)
+    exits("over the quota is refused", p, 1, err="remedy:")
+    exits("another tenant's sandbox is not there", c("exec", box["id"], "--", "true", env={"CLOCHE_API_KEY": c.json("key", "create", "acme")["key"] + "x"}), 125)
+    check("usage shows one sandbox", '"sandboxes"' in json.dumps(c.json("usage", "--tenant", "acme")), c("usage", "--tenant", "acme"))
+    exits("its sandbox ends", c("rm", box["id"], env=as_acme), 0)
+    keys = c.json("key", "list", "acme") if c("key", "list", "acme").returncode == 0 else c.json("key", "list")
+    key_id = next(k["id"] for k in keys if made["key"].startswith(k["id"]) or k.get("tenant", "acme") == "acme")
+    exits("a key is revoked", c("key", "revoke", key_id), 0)
+
+
+@suite.scenario
+def proves_it(c):
+    exits("the audit log verifies", c("audit", "verify"), 0)
+    head = c("audit", "head")
+    exits("audit head prints the head", head, 0)
+    check("audit query finds the runs", len(c("audit", "query", "--json").stdout) > 100)
+    p = c("doctor", "--json")
+    check("doctor says what the host can do", p.returncode in (0, 1) and json.loads(p.stdout), p)
+    for word in ("up", "run", "sandbox", "cp", "audit", "doctor"):
+        check(f"{word} --help teaches", len(c(word, "--help").stdout) > 200, word)
+
+
+@suite.scenario
+def goes_down(c):
+    s = c.json("status")
+    exits("down ends it", c("down"), 0)
+    left = [one for one in s["processes"] if is_alive(one["pid"])]
+    check("no process is left", not left, left)
+    check("status says that it is down", c("status").returncode != 0)
+    exits("the log still verifies, offline", c("audit", "verify", "--dir", s["audit_dir"]), 0)
+    exits("it comes up again", c("up", "--templates", "base"), 0)
+    exits("and works", c("run", "base", "--", "echo", "again"), 0, b"again\n")
+    exits("and goes down", c("down"), 0)
+
+
+def main():
+    if os.geteuid() != 0:
+        skip("needs root, to be an ordinary user and itself")
+    if not (IMAGES / "python").is_dir():
+        skip(f"no images in {IMAGES}")
+    for uid in (None, NOBODY_SPECIAL):
+        print(f"--- as {'root' if uid is None else 'an ordinary user'}", flush=True)
+        c = Instance(uid)
+        try:
+            suite.play(c, sys.argv[1] if len(sys.argv) > 1 else None)
+        finally:
+            c("down")
+            shutil.rmtree(c.dir, ignore_errors=True)
+    suite.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""A clone's QEMU that was taken over tries to write what all clones are made from.
+
+The calls are made inside of a live clone's QEMU (inject.c): with its uid, namespaces, fds,
+capabilities and seccomp filter.  What would work is shown first, with a memory file of its own.
+"""
+import errno
+import hashlib
+import os
+import signal
+import subprocess
+
+from common import harness
+
+suite = harness.Suite("template-write")
+check, equal = suite.check, suite.equal
+NR = {"pwrite64": 18, "mmap": 9, "fcntl": 72, "ftruncate": 77, "openat": 257, "fallocate": 285, "getuid": 102, "memfd_create": 319,
+      "close": 3, "setuid": 105}
+O_RDWR, PROT_RW, MAP_SHARED, F_ADD_SEALS, F_GET_SEALS = 2, 3, 1, 1033, 1034
+PUNCH_HOLE = 3  # with FALLOC_FL_KEEP_SIZE
+
+
+def inject(pid, call, *args):
+    """What the call returned in that process; -errno as the kernel gives it."""
+    done = subprocess.run([harness.BUILD / "escape_inject", str(pid), str(NR[call]), *map(str, args)], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{call} in {pid}: {done.stderr.strip()}")
+    return int(done.stdout)
+
+
+def fds(pid, needle):
+    found = {}
+    for n in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{n}")
+        except OSError:
+            continue
+        if needle in target:
+            found[int(n)] = target
+    return found
+
+
+def digests(c):
+    """SHA-256 of the template's RAM and state, read through the worker's own fds."""
+    found = {}
+    for needle in ("cloche-ram", "cloche-state"):
+        for n in fds(c.worker.pid, needle):
+            with open(f"/proc/{c.worker.pid}/fd/{n}", "rb") as f:
+                found[needle, n] = hashlib.file_digest(f, "sha256").hexdigest()
+    return found
+
+
+def denied(what, got, *errors):
+    check(f"{what} is refused: {' or '.join(errno.errorcode[e] for e in errors)}", -got in errors, got)
+
+
+def try_all(pid, fd, name):
+    """Every way to change a file that a process has open."""
+    denied(f"pwrite to {name}", inject(pid, "pwrite64", fd, "=poison", 6, 4096), errno.EPERM, errno.EBADF)
+    denied(f"a shared writable mapping of {name}", inject(pid, "mmap", 0, 4096, PROT_RW, MAP_SHARED, fd, 0), errno.EPERM, errno.EACCES)
+    denied(f"punching a hole into {name}", inject(pid, "fallocate", fd, PUNCH_HOLE, 0, 4096), errno.EPERM, errno.EBADF)
+    denied(f"cutting {name}", inject(pid, "ftruncate", fd, 4096), errno.EPERM, errno.EINVAL, errno.EBADF)
+
+
+def the_act_itself_works(c, pid):
+    uid = inject(pid, "getuid")
+    check("the calls are made with the uid of the VM", uid == os.stat(f"/proc/{pid}").st_uid and (os.geteuid() != 0 or uid >= c.uid_base), uid)
+    own = inject(pid, "memfd_create", "=own", 2)
+    equal("(a memory file of its own can be written so)", inject(pid, "pwrite64", own, "=poison", 6, 0), 6)
+    equal("(and mapped)", inject(pid, "mmap", 0, 4096, PROT_RW, MAP_SHARED, own, 0) > 0, True)
+    inject(pid, "close", own)
+
+
+def play(c):
+    before = digests(c)
+    box = c.admin.sandboxes.Create(harness.pb.CreateRequest(template="base")).sandbox
+    pid = c.vm_of(box.id)
+    check("there is a snapshot, and a clone of it that runs", pid and len(before) == 2, (pid, before))
+    the_act_itself_works(c, pid)
+
+    ram, state = fds(pid, "cloche-ram"), fds(pid, "cloche-state")
+    check("the clone has the template's RAM open", ram, os.listdir(f"/proc/{pid}/fd"))
+    for fd in ram:
+        try_all(pid, fd, "the template's RAM")
+        equal("the RAM's seals are complete", inject(pid, "fcntl", fd, F_GET_SEALS) & 0xF, 0xF)
+        denied("taking seals over", inject(pid, "fcntl", fd, F_ADD_SEALS, 0), errno.EPERM)
+    for fd in [*ram, *state]:
+        again = inject(pid, "openat", -100, f"=/proc/self/fd/{fd}", O_RDWR)
+        if again >= 0:
+            try_all(pid, again, f"the file behind fd {fd}, opened anew for writing,")
+            inject(pid, "close", again)
+        else:
+            denied(f"opening fd {fd} anew for writing", again, errno.EACCES, errno.ENOENT, errno.EPERM)
+    for fd in fds(pid, "rootfs.img"):
+        denied("pwrite to the root file system", inject(pid, "pwrite64", fd, "=poison", 6, 0), errno.EBADF)
+        denied("opening the root file system for writing", inject(pid, "openat", -100, f"=/proc/self/fd/{fd}", O_RDWR), errno.EACCES, errno.EROFS, errno.ENOENT)
+
+    equal("the template is what it was", digests(c), before)
+    f = harness.run(c.admin, "echo", "clean")
+    equal("the next clone is", bytes(f.out), b"clean\n")
+    exec_id = c.admin.execs.Start(harness.pb.StartRequest(sandbox_id=box.id, command=harness.command("echo", "alive"))).exec_id
+    f = harness.follow(c.admin.execs.Attach(harness.pb.AttachRequest(sandbox_id=box.id, exec_id=exec_id), timeout=20))
+    equal("the clone goes on as before: the calls disturbed nothing else", bytes(f.out), b"alive\n")
+
+    try:
+        got = inject(pid, "setuid", 0)
+    except RuntimeError as err:
+        got = str(err)
+    check("becoming root ends the VM (SIGSYS by its seccomp filter)", f"status {signal.SIGSYS:#x}" in str(got), got)
+    state = harness.until(lambda: c.admin.sandboxes.Get(harness.pb.SandboxServiceGetRequest(sandbox_id=box.id)).sandbox.state == harness.pb.UNIT_STATE_ENDED, 10)
+    check("the worker notices and ends the sandbox", state)
+
+
+if __name__ == "__main__":
+    if os.geteuid() != 0:
+        harness.skip("needs root: ptrace into a process of another uid")
+    suite.scenario(play)
+    suite.main()

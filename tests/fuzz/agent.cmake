@@ -1,0 +1,1 @@
+cl_fuzz(agent_gate DEPS agent)

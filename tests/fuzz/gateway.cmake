@@ -1,0 +1,2 @@
+cl_fuzz(http DEPS gateway)
+cl_fuzz(mcp_h2 DEPS gateway)

@@ -1,0 +1,2 @@
+cl_fuzz(mcp_message DEPS mcp)
+cl_fuzz(mcp_args DEPS mcp)

@@ -1,0 +1,1 @@
+cl_fuzz(jwt DEPS policy base)

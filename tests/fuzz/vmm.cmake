@@ -1,0 +1,1 @@
+cl_fuzz(vmm_control DEPS vmm)

@@ -1,0 +1,37 @@
+#!/bin/sh
+# tests/integration/images/reproducible.sh - two builds from one lock give the same verity root.
+#
+# usage: reproducible.sh AGENT [NAME]   Exit 77 when images cannot be built here, and unless CI=true or
+# CLOCHE_LONG=1 asks for it: two builds from nothing take two minutes.
+set -eu
+if [ "${CI:-}" != true ] && [ "${CLOCHE_LONG:-}" != 1 ]; then
+    echo "skipped: two builds from nothing take two minutes: CI=true or CLOCHE_LONG=1 runs it"
+    exit 77
+fi
+agent=$1 name=${2:-base}
+root=$(cd "$(dirname "$0")/../../.." && pwd)
+for tool in mmdebstrap mkfs.erofs veritysetup; do
+    PATH=$PATH:/usr/sbin:/sbin command -v $tool > /dev/null || { echo "SKIP: $tool is not installed"; exit 77; }
+done
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for n in 1 2; do # two caches: nothing of the first build helps the second
+    "$root/images/build.sh" "$name" --out "$work/$n" --agent "$agent" --key "$work/key.pem" || {
+        grep -q . "$work/$n/$name/current/manifest.json" 2> /dev/null || { echo "SKIP: the build failed (no network?)"; exit 77; }
+        exit 1
+    }
+done
+for file in vmlinux initrd rootfs.img manifest.json; do
+    cmp "$work/1/$name/current/$file" "$work/2/$name/current/$file" || { echo "FAIL: $file differs"; exit 1; }
+    echo "ok    $file"
+done
+openssl pkey -in "$work/key.pem" -pubout -out "$work/pub.pem"
+openssl pkeyutl -verify -pubin -inkey "$work/pub.pem" -rawin -in "$work/1/$name/current/manifest.json" \
+    -sigfile "$work/1/$name/current/manifest.sig" > /dev/null || { echo "FAIL: signature"; exit 1; }
+[ "$(stat -c %a "$work/key.pem")" = 600 ] || { echo "FAIL: the key is not private"; exit 1; }
+echo "ok    signature"
+begin=$(date +%s%N)
+"$root/images/build.sh" "$name" --out "$work/1" --agent "$agent" --key "$work/key.pem"
+took=$((($(date +%s%N) - begin) / 1000000))
+[ $took -lt 1000 ] || { echo "FAIL: an unchanged build took $took ms"; exit 1; }
+echo "ok    unchanged build: $took ms"

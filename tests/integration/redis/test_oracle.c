@@ -1,0 +1,239 @@
+/* tests/integration/redis/test_oracle.c - the books decide as policy's arithmetic does: one client,
+ * random admissions, reservations and ends, each answer compared.
+ *
+ * Usage: test_oracle [operations]; 6,000 by default.
+ */
+#include <inttypes.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "policy/quota.h"
+#include "redis/books_registry.h"
+#include "tests/integration/redis/server.h"
+
+enum { UNITS = 60 };
+
+struct unit {
+    char id[CL_ID_MAX], lease[CL_ID_MAX];
+    struct quota_need need;
+    uint64_t fence;
+    enum { GONE, WAITS, HELD } phase;
+};
+
+static struct cl_loop *loop;
+static struct books *books;
+static struct unit units[UNITS];
+static bool answered;
+static struct cl_err got_err;
+static struct books_reserved reserved;
+static struct books_admitted admitted;
+static struct books_usage usage;
+static uint64_t created_us;
+
+static void answer(const struct cl_err *err)
+{
+    answered = true;
+    got_err = err ? *err : (struct cl_err){0};
+}
+static void on_put(bool created, const struct cl_err *err, void *arg)
+{
+    (void)created, (void)arg;
+    answer(err);
+}
+static void on_admit(const struct books_admitted *res, const struct cl_err *err, void *arg)
+{
+    (void)arg;
+    if (res)
+        admitted = *res;
+    answer(err);
+}
+static void on_reserve(const struct books_reserved *res, const struct cl_err *err, void *arg)
+{
+    (void)arg;
+    if (res)
+        reserved = *res;
+    answer(err);
+}
+static void on_verdict(enum books_verdict v, const struct cl_err *err, void *arg)
+{
+    (void)arg;
+    CL_ASSERT(err || v == BOOKS_ACCEPTED);
+    answer(err);
+}
+static void on_usage(const struct books_usage *u, const struct cl_err *err, void *arg)
+{
+    (void)arg;
+    if (u)
+        usage = *u;
+    answer(err);
+}
+static void on_units(const struct books_unit *rows, size_t n, const char *next,
+                     const struct cl_err *err, void *arg)
+{
+    (void)next, (void)arg;
+    created_us = n == 1 ? rows[0].created_us : 0;
+    answer(err);
+}
+
+static void wait_answer(int rc)
+{
+    CL_ASSERT(rc == 0);
+    for (answered = false; !answered;)
+        cl_loop_turn(loop, CL_NS_PER_MS);
+}
+
+static uint64_t rnd(uint64_t n)
+{
+    uint64_t r;
+    cl_random(&r, sizeof r);
+    return r % n;
+}
+
+static const struct quota_limits limits = {{20000, 5000, 17, 90000, 100000, 9000}, 3200000000};
+enum { RATE_US = 500, BURST = 10 };
+
+static uint64_t tat, refused_rate, refused_quota, granted;
+
+static bool nobody_waits(void)
+{
+    for (size_t i = 0; i < UNITS; i++) {
+        if (units[i].phase == WAITS)
+            return false;
+    }
+    return true;
+}
+
+/* The refusal spent a token at a time that only the server knows: wait until that does not matter.
+ */
+static void refill_rate(void)
+{
+    uint64_t until = cl_now_ns() + (uint64_t)2 * BURST * RATE_US * CL_NS_PER_US;
+    while (cl_now_ns() < until)
+        cl_loop_turn(loop, CL_NS_PER_MS);
+    tat = 0;
+}
+
+static void admit(struct unit *u, struct quota_usage *model)
+{
+    bool refuse = rnd(3) == 0, direct = rnd(2) == 0;
+    struct books_admit req = {.tenant = "oracle",
+                              .id = u->id,
+                              .kind = BOOKS_JOB,
+                              .spec = "s",
+                              .spec_n = 1,
+                              .refuse_over_quota = refuse,
+                              .lease = direct ? u->lease : NULL,
+                              .worker = "w",
+                              .ttl_ms = 600000};
+    struct quota_need need = {{500 + rnd(3000), 1 + rnd(700), 1, rnd(3000), rnd(3000), rnd(1500)}};
+    enum quota_dim over = quota_over(model, &limits, &need);
+    uint64_t retry;
+    u->need = need;
+    cl_id_new("job", u->id);
+    cl_id_new("lease", u->lease);
+    memcpy(req.need, need.dim, sizeof req.need);
+    wait_answer(books_admit(books, &req, on_admit, NULL, NULL));
+    if (got_err.code == CL_E_RATE) {
+        refused_rate++;
+        return;
+    }
+    if (refuse && over != DIM_NR) {
+        refused_quota++;
+        CL_ASSERT(got_err.code == CL_E_QUOTA && strcmp(got_err.subject, quota_dim_name(over)) == 0);
+        CL_ASSERT(got_err.retry_ms > 0);
+        refill_rate();
+        return;
+    }
+    CL_ASSERT(got_err.code == CL_OK);
+    wait_answer(books_get(books, "oracle", u->id, 0, on_units, NULL, NULL));
+    CL_ASSERT(
+        gcra_step(&tat, created_us, RATE_US, BURST, &retry)); /* the oracle lets it through too */
+    bool goes = direct && over == DIM_NR && nobody_waits();
+    CL_ASSERT(admitted.state == (goes ? BOOKS_STARTING : BOOKS_QUEUED));
+    u->phase = goes ? HELD : WAITS;
+    if (goes) {
+        granted++;
+        u->fence = admitted.fence;
+        quota_take(model, &u->need);
+    }
+}
+
+static void reserve(struct unit *u, struct quota_usage *model)
+{
+    struct books_reserve req = {
+        .tenant = "oracle", .id = u->id, .lease = u->lease, .worker = "w", .ttl_ms = 600000};
+    enum quota_dim over = quota_over(model, &limits, &u->need);
+    cl_id_new("lease", u->lease);
+    wait_answer(books_reserve(books, &req, on_reserve, NULL, NULL));
+    if (over != DIM_NR) {
+        refused_quota++;
+        CL_ASSERT(got_err.code == CL_E_QUOTA && strcmp(got_err.subject, quota_dim_name(over)) == 0);
+        return;
+    }
+    CL_ASSERT(got_err.code == CL_OK);
+    granted++;
+    u->fence = reserved.fence;
+    u->phase = HELD;
+    quota_take(model, &u->need);
+}
+
+static void finish(struct unit *u, struct quota_usage *model)
+{
+    struct books_hold h = {"oracle", u->id, u->lease, u->fence};
+    struct books_end end = {
+        .cpu_ms = rnd(20), .egress_bytes = rnd(20), .outcome = 1, .terminal = "t", .terminal_n = 1};
+    bool again = rnd(4) == 0;
+    wait_answer(again ? books_requeue(books, &h, &end, on_verdict, NULL, NULL)
+                      : books_finish(books, &h, &end, on_verdict, NULL, NULL));
+    CL_ASSERT(got_err.code == CL_OK);
+    quota_settle(model, &u->need, end.cpu_ms, end.egress_bytes);
+    u->phase = again ? WAITS : GONE;
+}
+
+static void compare(const struct quota_usage *model)
+{
+    wait_answer(books_usage(books, "oracle", on_usage, NULL, NULL));
+    CL_ASSERT(got_err.code == CL_OK);
+    for (int d = 0; d < DIM_NR; d++)
+        CL_ASSERT(usage.held[d] == model->held[d] && usage.spent[d] == model->spent[d]);
+}
+
+int main(int argc, char **argv)
+{
+    struct server server;
+    struct quota_usage model = {{0}, {0}, 0};
+    uint64_t want = argc > 1 ? strtoull(argv[1], NULL, 10) : 6000;
+    if (!server_start(&server, ""))
+        return 77;
+    struct books_conf conf = {.target = server.target};
+    struct books_tenant t = {.name = "oracle",
+                             .limits = {.period_ms = limits.period_ms,
+                                        .rate_interval_us = RATE_US,
+                                        .rate_burst = BURST,
+                                        .queue_max = 1000}};
+    memcpy(t.limits.dim, limits.dim, sizeof t.limits.dim);
+    CL_ASSERT(cl_loop_new(&loop, NULL) == 0);
+    CL_ASSERT(books_new(loop, &conf, &books, NULL) == 0);
+    wait_answer(books_tenant_put(books, &t, on_put, NULL, NULL));
+    for (uint64_t i = 0; i < want; i++) {
+        struct unit *u = &units[rnd(UNITS)];
+        if (u->phase == GONE)
+            admit(u, &model);
+        else if (u->phase == WAITS)
+            reserve(u, &model);
+        else
+            finish(u, &model);
+        if (i % 20 == 0)
+            compare(&model);
+    }
+    compare(&model);
+    (void)printf("%" PRIu64 " operations agree with the oracle: %" PRIu64 " granted, %" PRIu64
+                 " over quota, %" PRIu64 " over the rate\n",
+                 want, granted, refused_quota, refused_rate);
+    books_free(books);
+    cl_loop_turn(loop, 0);
+    cl_loop_free(loop);
+    server_stop(&server);
+    return 0;
+}

@@ -1,0 +1,119 @@
+/* tests/integration/vmm/boot_main.c - boot a kernel in a machine of vmm/, its console on stdout.
+ *
+ * usage: vmm_boot MEMORY_MIB VCPUS CMDLINE VMLINUX INITRD [ROOT [SCRATCH]]
+ * Exit status: 0 switched off, 3 reset, 4 panic, 5 failed, else that of the exit port.  No jail:
+ * for tests only.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "vmm/vm.h"
+
+static int open_or_die(const char *path, int flags)
+{
+    int fd = open(path, flags | O_CLOEXEC);
+    if (fd < 0) {
+        perror(path);
+        exit(2);
+    }
+    return fd;
+}
+
+static int memory_or_die(uint64_t bytes)
+{
+    int fd = memfd_create("guest", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0) {
+        perror("guest memory");
+        exit(2);
+    }
+    return fd;
+}
+
+/* The machine's end of the agent's channel; ours goes to *ret_near. */
+static int channel_or_die(int *ret_near)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
+        perror("socketpair");
+        exit(2);
+    }
+    *ret_near = pair[0];
+    return pair[1];
+}
+
+static struct vm_config config_of(int argc, char **argv, int *ret_near)
+{
+    struct vm_config c = {
+        .mem_bytes = strtoull(argv[1], NULL, 10) << 20,
+        .vcpus = (unsigned)strtoul(argv[2], NULL, 10),
+        .cmdline = argv[3],
+        .kvm_fd = open_or_die("/dev/kvm", O_RDWR),
+        .kernel_fd = open_or_die(argv[4], O_RDONLY),
+        .initrd_fd = open_or_die(argv[5], O_RDONLY),
+        .root_fd = argc > 6 ? open_or_die(argv[6], O_RDONLY) : -1,
+        .scratch_fd = argc > 7 ? open_or_die(argv[7], O_RDWR) : -1,
+        .channel_fd = channel_or_die(ret_near),
+        .console_fd = STDOUT_FILENO,
+        .state_fd = -1,
+    };
+    c.ram_fd = memory_or_die(c.mem_bytes);
+    return c;
+}
+
+/* True when the agent spoke, false when the guest ended. */
+static bool await_agent(struct vm *vm, int near, struct vm_report *ret_report)
+{
+    struct pollfd fds[VM_POLLFDS + 1];
+    do {
+        size_t n = vm_pollfds(vm, fds);
+        fds[n] = (struct pollfd){.fd = near, .events = POLLIN};
+        if (poll(fds, (nfds_t)(n + 1), -1) > 0)
+            vm_on_poll(vm, fds, n);
+        if (fds[n].revents & POLLIN)
+            return true;
+        vm_report(vm, ret_report);
+    } while (ret_report->end == VM_RUNS);
+    return false;
+}
+
+static int status_of(const struct vm_report *report)
+{
+    static const int status[] = {
+        [VM_OFF] = 0, [VM_RESET] = 3, [VM_PANIC] = 4, [VM_FAILED] = 5, [VM_STOPPED] = 6};
+    if (report->end == VM_FAILED)
+        (void)fprintf(stderr, "vmm_boot: %s\n", report->err.text);
+    return report->end == VM_EXIT ? (int)report->status : status[report->end];
+}
+
+int main(int argc, char **argv)
+{
+    struct cl_err err = {0};
+    struct vm_report report;
+    if (argc < 6) {
+        (void)fprintf(stderr,
+                      "usage: vmm_boot MEMORY_MIB VCPUS CMDLINE VMLINUX INITRD [ROOT [SCRATCH]]\n");
+        return 2;
+    }
+    int near;
+    uint64_t begin = cl_now_ns();
+    struct vm_config config = config_of(argc, argv, &near);
+    CL_AUTO(vm_freep) struct vm *vm = NULL;
+    if (vm_create(&config, &vm, &err) < 0 || vm_boot(vm, &err) < 0 || vm_run(vm, &err) < 0) {
+        (void)fprintf(stderr, "vmm_boot: %s\n", err.text);
+        return 2;
+    }
+    uint64_t running = cl_now_ns();
+    bool spoke = await_agent(vm, near, &report);
+    uint64_t end = cl_now_ns();
+    vm_stop(vm);
+    (void)fprintf(stderr, "vmm_boot: %.1f ms to the first instruction, %s after %.1f ms\n",
+                  (double)(running - begin) / 1e6, spoke ? "the agent spoke" : "the guest ended",
+                  (double)(end - begin) / 1e6);
+    return spoke ? 0 : status_of(&report);
+}

@@ -1,0 +1,182 @@
+/* tests/integration/vmm/clone_main.c - a stock kernel, saved while it runs, goes on in clones.
+ *
+ * usage: vmm_clone MEMORY_MIB VCPUS VMLINUX INITRD CLONES
+ * The initrd's /init is `ticks`.  Boots, saves at tick 10, then restores CLONES machines one after
+ * the other.  Each must say the tick that comes next, and a clock that went on from there.
+ * Prints its figures; exit status 1 when a clone did not go on.  No jail: for tests only.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "vmm/vm.h"
+
+enum { SAVE_AT = 10, WAIT_S = 120, CLOCK_SLACK_MS = 2000 };
+
+#define CMDLINE \
+    "console=ttyS0 panic=-1 quiet cryptomgr.notests random.trust_cpu=on no_timer_check lsm= " \
+    "ipv6.disable=1 numa=off nowatchdog 8250.nr_uarts=1 pci=off mitigations=off"
+
+static void die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+static void die(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    (void)fprintf(stderr, "vmm_clone: ");
+    (void)vfprintf(stderr, fmt, ap);
+    (void)fprintf(stderr, "\n");
+    va_end(ap);
+    exit(1);
+}
+
+/* A machine and the near end of its console. */
+struct machine {
+    struct vm *vm;
+    int near;
+    char line[256];
+    size_t n;
+};
+
+static int open_file(const char *path, int flags)
+{
+    int fd = open(path, flags | O_CLOEXEC);
+    if (fd < 0)
+        die("%s: %m", path);
+    return fd;
+}
+
+static void start(struct machine *m, struct vm_config config)
+{
+    struct cl_err err = {0};
+    int pipes[2];
+    *m = (struct machine){0};
+    if (pipe2(pipes, O_CLOEXEC | O_NONBLOCK) < 0)
+        die("pipe: %m");
+    m->near = pipes[0];
+    config.console_fd = pipes[1];
+    if (vm_create(&config, &m->vm, &err) < 0 ||
+        (config.restore ? vm_restore(m->vm, &err) : vm_boot(m->vm, &err)) < 0 ||
+        vm_run(m->vm, &err) < 0)
+        die("%s", err.text);
+}
+
+static void end(struct machine *m)
+{
+    vm_free(m->vm);
+    (void)close(m->near);
+}
+
+/* The next byte of the console; serves the machine meanwhile. */
+static char next_byte(struct machine *m)
+{
+    struct vm_report report;
+    uint64_t deadline = cl_now_ns() + WAIT_S * CL_NS_PER_S;
+    for (char c;;) {
+        if (read(m->near, &c, 1) == 1)
+            return c;
+        struct pollfd fds[VM_POLLFDS + 1];
+        size_t n = vm_pollfds(m->vm, fds);
+        fds[n] = (struct pollfd){.fd = m->near, .events = POLLIN};
+        if (poll(fds, (nfds_t)(n + 1), 1000) > 0)
+            vm_on_poll(m->vm, fds, n);
+        vm_report(m->vm, &report);
+        if (report.end != VM_RUNS)
+            die("the guest ended (%d) %s", (int)report.end, report.err.text);
+        if (cl_now_ns() > deadline)
+            die("nothing on the console for %d s", WAIT_S);
+    }
+}
+
+/* The next whole line `tick N MS`; others are passed on. */
+static unsigned long next_tick(struct machine *m, long long *ret_ms)
+{
+    for (;;) {
+        unsigned long tick;
+        size_t n = 0;
+        for (char c; (c = next_byte(m)) != '\n' && n < sizeof m->line - 1;)
+            m->line[n++] = c;
+        m->line[n] = '\0';
+        if (sscanf(m->line, "tick %lu %lld", &tick, ret_ms) == 2)
+            return tick;
+        (void)printf("console: %s\n", m->line);
+    }
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+static void clone_once(struct vm_config config, unsigned long after, long long after_ms,
+                       double *ret_ms)
+{
+    struct machine m;
+    long long ms;
+    uint64_t begin = cl_now_ns();
+    start(&m, config);
+    unsigned long tick = next_tick(&m, &ms);
+    *ret_ms = (double)(cl_now_ns() - begin) / 1e6;
+    if (tick > after + 2) /* a line that was under way when the machine was saved is cut */
+        die("the clone says tick %lu, its template had said %lu", tick, after);
+    if (ms < after_ms || ms > after_ms + CLOCK_SLACK_MS)
+        die("the clone's clock says %lld ms, its template's said %lld", ms, after_ms);
+    for (int i = 0; i < 5; i++) {
+        if (next_tick(&m, &ms) != ++tick)
+            die("the clone skips a tick");
+    }
+    end(&m);
+}
+
+int main(int argc, char **argv)
+{
+    struct cl_err err = {0};
+    struct machine m;
+    long long ms = 0;
+    if (argc != 6)
+        die("usage: vmm_clone MEMORY_MIB VCPUS VMLINUX INITRD CLONES");
+    int clones = (int)strtol(argv[5], NULL, 10);
+    struct vm_config config = {
+        .mem_bytes = strtoull(argv[1], NULL, 10) << 20,
+        .vcpus = (unsigned)strtoul(argv[2], NULL, 10),
+        .cmdline = CMDLINE,
+        .kvm_fd = open_file("/dev/kvm", O_RDWR),
+        .ram_fd = memfd_create("guest", MFD_CLOEXEC),
+        .kernel_fd = open_file(argv[3], O_RDONLY),
+        .initrd_fd = open_file(argv[4], O_RDONLY),
+        .root_fd = -1,
+        .scratch_fd = -1,
+        .channel_fd = -1,
+        .state_fd = memfd_create("state", MFD_CLOEXEC),
+    };
+    if (config.ram_fd < 0 || ftruncate(config.ram_fd, (off_t)config.mem_bytes) < 0)
+        die("guest memory: %m");
+    uint64_t begin = cl_now_ns();
+    start(&m, config);
+    while (next_tick(&m, &ms) < SAVE_AT)
+        ;
+    (void)printf("boot to tick %d: %.0f ms\n", SAVE_AT, (double)(cl_now_ns() - begin) / 1e6);
+    begin = cl_now_ns();
+    if (vm_pause(m.vm, &err) < 0 || vm_save(m.vm, config.state_fd, &err) < 0)
+        die("%s", err.text);
+    (void)printf("pause and save: %.2f ms\n", (double)(cl_now_ns() - begin) / 1e6);
+    end(&m);
+    config.restore = true;
+    double *took = calloc((size_t)clones, sizeof *took);
+    for (int i = 0; took && i < clones; i++)
+        clone_once(config, SAVE_AT, ms, &took[i]);
+    if (took && clones > 0) {
+        qsort(took, (size_t)clones, sizeof *took, compare);
+        (void)printf("restore to the next line: N=%d p50 %.1f ms, least %.1f, most %.1f\n", clones,
+                     took[clones / 2], took[0], took[clones - 1]);
+    }
+    free(took);
+    return 0;
+}

@@ -1,0 +1,149 @@
+/* tests/integration/vmm/guest.c - see guest.h. */
+#include "tests/integration/vmm/guest.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+
+enum { WAIT_S = 20 };
+
+int guest_skip(void)
+{
+    int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        (void)printf("skipped: /dev/kvm: %m\n");
+        return 77;
+    }
+    (void)close(fd);
+    return 0;
+}
+
+static int memory_file(uint64_t bytes)
+{
+    int fd = memfd_create("guest", MFD_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+    return fd;
+}
+
+/* An ELF file of one segment: the code at GUEST_AT. */
+static int elf_file(const uint8_t *code, size_t n)
+{
+    Elf64_Ehdr head = {.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
+                       .e_type = ET_EXEC,
+                       .e_machine = EM_X86_64,
+                       .e_version = EV_CURRENT,
+                       .e_entry = GUEST_AT,
+                       .e_phoff = sizeof(Elf64_Ehdr),
+                       .e_phentsize = sizeof(Elf64_Phdr),
+                       .e_phnum = 1};
+    Elf64_Phdr segment = {.p_type = PT_LOAD,
+                          .p_offset = sizeof head + sizeof segment,
+                          .p_paddr = GUEST_AT,
+                          .p_filesz = n,
+                          .p_memsz = n};
+    int fd = memory_file(0);
+    assert_int_equal(write(fd, &head, sizeof head), sizeof head);
+    assert_int_equal(write(fd, &segment, sizeof segment), sizeof segment);
+    assert_int_equal(write(fd, code, n), n);
+    return fd;
+}
+
+struct vm_config guest_config(const struct guest *g, unsigned vcpus)
+{
+    return (struct vm_config){.mem_bytes = GUEST_MEM,
+                              .vcpus = vcpus,
+                              .cmdline = "",
+                              .kvm_fd = g->kvm_fd,
+                              .ram_fd = g->ram_fd,
+                              .kernel_fd = g->kernel_fd,
+                              .initrd_fd = -1,
+                              .root_fd = -1,
+                              .scratch_fd = -1,
+                              .channel_fd = -1,
+                              .console_fd = g->console_fd,
+                              .state_fd = -1};
+}
+
+static int open_kvm(void)
+{
+    int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+void guest_open(struct guest *g, const uint8_t *code, const uint8_t *end, unsigned vcpus)
+{
+    struct cl_err err = {0};
+    *g = (struct guest){.ram_fd = memory_file(GUEST_MEM),
+                        .console_fd = memory_file(0),
+                        .kvm_fd = open_kvm(),
+                        .kernel_fd = elf_file(code, (size_t)(end - code))};
+    struct vm_config config = guest_config(g, vcpus);
+    if (vm_create(&config, &g->vm, &err) < 0 || vm_boot(g->vm, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+void guest_restore(struct guest *g, int ram_fd, int state_fd, unsigned vcpus)
+{
+    struct cl_err err = {0};
+    *g = (struct guest){
+        .ram_fd = ram_fd, .console_fd = memory_file(0), .kvm_fd = open_kvm(), .kernel_fd = -1};
+    struct vm_config config = guest_config(g, vcpus);
+    config.restore = true;
+    config.state_fd = state_fd;
+    if (vm_create(&config, &g->vm, &err) < 0 || vm_restore(g->vm, &err) < 0)
+        fail_msg("%s", err.text);
+    g->ram_fd = -1;
+}
+
+void guest_close(struct guest *g)
+{
+    vm_free(g->vm);
+    cl_closep(&g->ram_fd);
+    cl_closep(&g->console_fd);
+    cl_closep(&g->kvm_fd);
+    cl_closep(&g->kernel_fd);
+}
+
+void guest_await_end(struct guest *g, struct vm_report *ret_report)
+{
+    struct pollfd fds[VM_POLLFDS];
+    uint64_t deadline = cl_now_ns() + WAIT_S * CL_NS_PER_S;
+    for (vm_report(g->vm, ret_report); ret_report->end == VM_RUNS; vm_report(g->vm, ret_report)) {
+        size_t n = vm_pollfds(g->vm, fds);
+        if (poll(fds, (nfds_t)n, 1000) > 0)
+            vm_on_poll(g->vm, fds, n);
+        if (cl_now_ns() > deadline)
+            fail_msg("the guest has not ended after %d s", WAIT_S);
+    }
+    vm_stop(g->vm);
+}
+
+uint64_t guest_peek(const struct guest *g, uint64_t at)
+{
+    uint64_t value;
+    assert_int_equal(pread(g->ram_fd, &value, sizeof value, (off_t)at), sizeof value);
+    return value;
+}
+
+void guest_poke(const struct guest *g, uint64_t at, uint64_t value)
+{
+    assert_int_equal(pwrite(g->ram_fd, &value, sizeof value, (off_t)at), sizeof value);
+}
+
+void guest_printed(const struct guest *g, char *out, size_t size)
+{
+    ssize_t n = pread(g->console_fd, out, size - 1, 0);
+    assert_true(n >= 0);
+    out[n] = '\0';
+}

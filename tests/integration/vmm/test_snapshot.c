@@ -1,0 +1,276 @@
+/* A machine's state: what is saved goes on in fresh processes, and what does not fit is refused. */
+#include <errno.h>
+#include <setjmp.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "tests/integration/vmm/guest.h"
+
+enum { CLONES = 3 };
+
+#define COUNT 0x200000
+#define LIMIT 0x200008
+#define NEVER INT64_MAX
+
+/* Counts in a register and in memory; at LIMIT it ends: 7 when both agree and other registers are
+ * what they were. */
+GUEST(counter, "mov $0x1122334455667788, %r12\n xor %ecx, %ecx\n"
+               "1: inc %rcx\n mov %rcx, 0x200000\n cmp 0x200008, %rcx\n jb 1b\n"
+               "mov $8, %al\n cmp 0x200000, %rcx\n jne 2f\n"
+               "movabs $0x1122334455667788, %rdx\n cmp %rdx, %r12\n jne 2f\n"
+               "mov $7, %al\n 2: out %al, $0xf4\n 3: jmp 3b\n");
+
+/* Sleeps between ticks of the local APIC's TSC deadline; ends with 9 after LIMIT ticks. */
+#define ARM \
+    "mov $0x6e0, %ecx\n rdtsc\n shl $32, %rdx\n or %rdx, %rax\n add $5000000, %rax\n" \
+    "mov %rax, %rdx\n shr $32, %rdx\n wrmsr\n"
+GUEST(ticker, GUEST_MAP_DEVICES
+      "lea handler_of_ticks(%rip), %rax\n mov %ax, 0x3400\n movw $0x10, 0x3402\n"
+      "movw $0x8e00, 0x3404\n shr $16, %rax\n mov %ax, 0x3406\n movq $0, 0x3408\n"
+      "lidt idt_of_ticks(%rip)\n"
+      "mov $0xfee00000, %esi\n movl $0x1ff, 0xf0(%rsi)\n movl $0x40040, 0x320(%rsi)\n" ARM
+      "sti\n 1: hlt\n mov 0x200000, %rax\n cmp 0x200008, %rax\n jb 1b\n" GUEST_EXIT(
+          9) "handler_of_ticks: incq 0x200000\n movl $0, 0xb0(%rsi)\n" ARM "iretq\n"
+             "idt_of_ticks: .word 0xfff\n .quad 0x3000\n");
+
+/* Processor 1 counts at 0x2000 in real mode; processor 0 ends with 11 when it has come to LIMIT. */
+GUEST(pair, GUEST_MAP_DEVICES
+      "movabs $0x00f9eb200006ff66, %rax\n mov %rax, 0x10000\n" /* 1: incl 0x2000; jmp 1b */
+      "mov $0xfee00000, %esi\n movl $0x1ff, 0xf0(%rsi)\n"
+      "movl $0x1000000, 0x310(%rsi)\n movl $0x4500, 0x300(%rsi)\n"
+      "movl $0x1000000, 0x310(%rsi)\n movl $0x4610, 0x300(%rsi)\n"
+      "1: mov 0x2000, %eax\n mov %rax, 0x200000\n cmp 0x200008, %rax\n jb 1b\n" GUEST_EXIT(11));
+
+/* Run it until it has counted to `least`, and save it into a new file. */
+static int snapshot(struct guest *g, uint64_t least, uint64_t limit)
+{
+    struct cl_err err = {0};
+    uint64_t deadline = cl_now_ns() + 20 * CL_NS_PER_S;
+    int state_fd = memfd_create("state", MFD_CLOEXEC);
+    assert_true(state_fd >= 0);
+    guest_poke(g, LIMIT, NEVER);
+    assert_int_equal(vm_run(g->vm, &err), 0);
+    while (guest_peek(g, COUNT) < least && cl_now_ns() < deadline)
+        (void)usleep(1000);
+    assert_int_equal(vm_pause(g->vm, &err), 0);
+    assert_true(guest_peek(g, COUNT) >= least);
+    guest_poke(g, LIMIT, guest_peek(g, COUNT) + limit);
+    if (vm_save(g->vm, state_fd, &err) < 0)
+        fail_msg("%s", err.text);
+    vm_stop(g->vm);
+    return state_fd;
+}
+
+extern char **environ;
+
+/* This program again, as a process that restores from fds 103 and 104 (see be_clone). */
+static pid_t spawn_clone(int ram_fd, int state_fd, const char *vcpus)
+{
+    char *argv[] = {(char[]){"test_snapshot"}, strdup(vcpus), NULL};
+    posix_spawn_file_actions_t files;
+    pid_t pid;
+    assert_int_equal(posix_spawn_file_actions_init(&files), 0);
+    assert_int_equal(posix_spawn_file_actions_adddup2(&files, ram_fd, 103), 0);
+    assert_int_equal(posix_spawn_file_actions_adddup2(&files, state_fd, 104), 0);
+    assert_int_equal(posix_spawn(&pid, "/proc/self/exe", &files, NULL, argv, environ), 0);
+    (void)posix_spawn_file_actions_destroy(&files);
+    free(argv[1]);
+    return pid;
+}
+
+/* In the fresh process: run the clone to its end; its exit status is ours. */
+static int be_clone(const char *vcpus)
+{
+    struct guest g;
+    struct vm_report report;
+    struct cl_err err = {0};
+    guest_restore(&g, 103, 104, (unsigned)strtoul(vcpus, NULL, 10));
+    if (vm_run(g.vm, &err) < 0)
+        return 100;
+    guest_await_end(&g, &report);
+    if (report.end == VM_FAILED)
+        (void)fprintf(stderr, "clone: %s\n", report.err.text);
+    guest_close(&g);
+    return report.end == VM_EXIT ? (int)report.status : 101;
+}
+
+static void expect_clones(const struct guest *g, int state_fd, const char *vcpus, int want)
+{
+    pid_t pids[CLONES];
+    uint64_t count = guest_peek(g, COUNT);
+    for (int i = 0; i < CLONES; i++)
+        pids[i] = spawn_clone(g->ram_fd, state_fd, vcpus);
+    for (int i = 0; i < CLONES; i++) {
+        int status = 0;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), want);
+    }
+    assert_int_equal(guest_peek(g, COUNT), count); /* the template is as it was */
+}
+
+static void test_clones_go_on_in_fresh_processes(void **state)
+{
+    (void)state;
+    struct guest g;
+    guest_open(&g, guest_counter, guest_counter_end, 1);
+    CL_AUTO(cl_closep) int state_fd = snapshot(&g, 1000, 20000);
+    expect_clones(&g, state_fd, "1", 7);
+    guest_close(&g);
+}
+
+static void test_the_timer_of_a_clone_goes_on(void **state)
+{
+    (void)state;
+    struct guest g;
+    guest_open(&g, guest_ticker, guest_ticker_end, 1);
+    CL_AUTO(cl_closep) int state_fd = snapshot(&g, 5, 10);
+    expect_clones(&g, state_fd, "1", 9);
+    guest_close(&g);
+}
+
+static void test_all_processors_of_a_clone_go_on(void **state)
+{
+    (void)state;
+    struct guest g;
+    guest_open(&g, guest_pair, guest_pair_end, 2);
+    CL_AUTO(cl_closep) int state_fd = snapshot(&g, 1000, 2000);
+    expect_clones(&g, state_fd, "2", 11);
+    guest_close(&g);
+}
+
+static void test_a_saved_machine_can_go_on_itself(void **state)
+{
+    (void)state;
+    struct guest g;
+    struct cl_err err = {0};
+    struct vm_report report;
+    CL_AUTO(cl_closep) int state_fd = memfd_create("state", MFD_CLOEXEC);
+    guest_open(&g, guest_counter, guest_counter_end, 1);
+    guest_poke(&g, LIMIT, NEVER);
+    assert_int_equal(vm_run(g.vm, &err), 0);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(vm_pause(g.vm, &err), 0);
+        assert_int_equal(vm_save(g.vm, state_fd, &err), 0);
+        vm_resume(g.vm);
+    }
+    guest_poke(&g, LIMIT, 1);
+    guest_await_end(&g, &report);
+    assert_int_equal(report.end, VM_EXIT);
+    assert_int_equal(report.status, 7);
+    guest_close(&g);
+}
+
+/* --- states that do not fit ---------------------------------------------------------------- */
+
+/* Restore bytes into a machine of this shape; its error's code, CL_OK when it is taken. */
+static enum cl_code restore(const struct guest *g, const uint8_t *bytes, size_t n, unsigned vcpus,
+                            uint64_t mem_bytes)
+{
+    struct cl_err err = {0};
+    CL_AUTO(cl_closep) int fd = memfd_create("state", MFD_CLOEXEC);
+    assert_int_equal(write(fd, bytes, n), n);
+    struct vm_config config = {.mem_bytes = mem_bytes,
+                               .vcpus = vcpus,
+                               .kvm_fd = g->kvm_fd,
+                               .ram_fd = g->ram_fd,
+                               .kernel_fd = -1,
+                               .initrd_fd = -1,
+                               .root_fd = -1,
+                               .scratch_fd = -1,
+                               .channel_fd = -1,
+                               .console_fd = -1,
+                               .state_fd = fd,
+                               .restore = true};
+    CL_AUTO(vm_freep) struct vm *vm = NULL;
+    if (vm_create(&config, &vm, &err) < 0)
+        fail_msg("%s", err.text);
+    return vm_restore(vm, &err) < 0 ? err.code : CL_OK;
+}
+
+enum { STATE_ROOM = 65536, HEAD_BASELINE_AT = 12, HEAD_BYTES = 56 };
+
+static size_t read_all(int fd, uint8_t *bytes)
+{
+    ssize_t n = pread(fd, bytes, STATE_ROOM, 0);
+    assert_true(n > HEAD_BYTES && n < STATE_ROOM);
+    return (size_t)n;
+}
+
+static void test_a_state_that_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    struct guest g;
+    uint8_t bytes[STATE_ROOM];
+    guest_open(&g, guest_counter, guest_counter_end, 1);
+    CL_AUTO(cl_closep) int state_fd = snapshot(&g, 10, 10);
+    size_t n = read_all(state_fd, bytes);
+    assert_int_equal(restore(&g, bytes, n, 1, GUEST_MEM), CL_OK);
+    assert_int_equal(restore(&g, bytes, n, 2, GUEST_MEM), CL_E_INVALID);
+    assert_int_equal(restore(&g, bytes, n, 1, GUEST_MEM / 2), CL_E_INVALID);
+    bytes[HEAD_BASELINE_AT] ^= 1;
+    assert_int_equal(restore(&g, bytes, n, 1, GUEST_MEM), CL_E_INVALID);
+    bytes[HEAD_BASELINE_AT] ^= 1;
+    bytes[n] = 0;
+    assert_int_equal(restore(&g, bytes, n + 1, 1, GUEST_MEM), CL_E_INVALID);
+    guest_close(&g);
+}
+
+static void test_a_state_that_was_cut_is_refused(void **state)
+{
+    (void)state;
+    struct guest g;
+    uint8_t bytes[STATE_ROOM];
+    guest_open(&g, guest_counter, guest_counter_end, 1);
+    CL_AUTO(cl_closep) int state_fd = snapshot(&g, 10, 10);
+    size_t n = read_all(state_fd, bytes);
+    for (size_t cut = 0; cut < n; cut += 1 + n / 64)
+        assert_int_equal(restore(&g, bytes, cut, 1, GUEST_MEM), CL_E_INVALID);
+    guest_close(&g);
+}
+
+/* Any byte may be wrong: the answer is yes or no, and the host stays as it is. */
+static void test_a_damaged_state_harms_nobody(void **state)
+{
+    (void)state;
+    struct guest g;
+    uint8_t bytes[STATE_ROOM];
+    guest_open(&g, guest_counter, guest_counter_end, 1);
+    CL_AUTO(cl_closep) int state_fd = snapshot(&g, 10, 10);
+    size_t n = read_all(state_fd, bytes);
+    for (size_t at = 0; at < n; at += 1 + n / 128) {
+        bytes[at] ^= 0xff;
+        enum cl_code code = restore(&g, bytes, n, 1, GUEST_MEM);
+        assert_true(code == CL_OK || code == CL_E_INVALID || code == CL_E_SYS);
+        bytes[at] ^= 0xff;
+    }
+    guest_close(&g);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_clones_go_on_in_fresh_processes),
+        cmocka_unit_test(test_the_timer_of_a_clone_goes_on),
+        cmocka_unit_test(test_all_processors_of_a_clone_go_on),
+        cmocka_unit_test(test_a_saved_machine_can_go_on_itself),
+        cmocka_unit_test(test_a_state_that_does_not_fit_is_refused),
+        cmocka_unit_test(test_a_state_that_was_cut_is_refused),
+        cmocka_unit_test(test_a_damaged_state_harms_nobody),
+    };
+    if (argc > 1)
+        return be_clone(argv[1]);
+    int skip = guest_skip();
+    return skip ? skip : cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,229 @@
+/* tests/unit/agent/test_gate.c - agent/gate.h. */
+#include "agent/gate.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static Cloche__V1__GuestExec exec_body;
+static Cloche__V1__GuestFileOp file_body;
+static Cloche__V1__GuestSignal signal_body;
+static Cloche__V1__GuestReset reset_body;
+static Cloche__V1__GuestPing ping_body;
+static Cloche__V1__GuestPong pong_body;
+
+static Cloche__V1__GuestContextOp context_body;
+static Cloche__V1__GuestCell cell_body;
+
+static int init_bodies(void **state)
+{
+    (void)state;
+    cloche__v1__guest_context_op__init(&context_body);
+    cloche__v1__guest_cell__init(&cell_body);
+    cloche__v1__guest_exec__init(&exec_body);
+    cloche__v1__guest_file_op__init(&file_body);
+    cloche__v1__guest_signal__init(&signal_body);
+    cloche__v1__guest_reset__init(&reset_body);
+    cloche__v1__guest_ping__init(&ping_body);
+    cloche__v1__guest_pong__init(&pong_body);
+    return 0;
+}
+
+/* The action, or -1 when the gate calls it a breach. */
+static int admit(struct gate *gate, const Cloche__V1__GuestFrame *frame)
+{
+    enum gate_action action;
+    struct cl_err err = {0};
+    if (gate_admit(gate, frame, &action, &err) == 0)
+        return (int)action;
+    assert_int_equal(err.code, CL_E_PEER);
+    return -1;
+}
+
+static int admit_exec(struct gate *gate, uint64_t stream)
+{
+    GUEST_FRAME(frame, stream, EXEC, exec, &exec_body);
+    return admit(gate, &frame);
+}
+
+static int admit_data(struct gate *gate, uint64_t stream, Cloche__V1__GuestChannel channel,
+                      size_t n, bool eof)
+{
+    static uint8_t bytes[GUEST_DATA_MAX + 1];
+    Cloche__V1__GuestData data;
+    cloche__v1__guest_data__init(&data);
+    data.channel = channel;
+    data.bytes.data = bytes;
+    data.bytes.len = n;
+    data.eof = eof;
+    GUEST_FRAME(frame, stream, DATA, data, &data);
+    return admit(gate, &frame);
+}
+
+static int admit_window(struct gate *gate, uint64_t stream, uint32_t bytes)
+{
+    Cloche__V1__GuestWindow window;
+    cloche__v1__guest_window__init(&window);
+    window.bytes = bytes;
+    GUEST_FRAME(frame, stream, WINDOW, window, &window);
+    return admit(gate, &frame);
+}
+
+static const Cloche__V1__GuestChannel STDIN = CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_STDIN;
+static const Cloche__V1__GuestChannel FILE_DATA = CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_FILE;
+
+static void test_nothing_runs_before_the_identity(void **state)
+{
+    (void)state;
+    struct gate gate;
+    gate_init(&gate);
+    assert_int_equal(admit_exec(&gate, 1), -1);
+    GUEST_FRAME(file, 1, FILE_OP, file_op, &file_body);
+    assert_int_equal(admit(&gate, &file), -1);
+    GUEST_FRAME(ping, 0, PING, ping, &ping_body);
+    assert_int_equal(admit(&gate, &ping), GATE_PING);
+}
+
+static void test_stream_numbers_only_grow(void **state)
+{
+    (void)state;
+    struct gate gate;
+    gate_init(&gate);
+    gate.identified = true;
+    assert_int_equal(admit_exec(&gate, 0), -1);
+    assert_int_equal(admit_exec(&gate, 5), GATE_EXEC);
+    assert_int_equal(admit_exec(&gate, 5), -1);
+    assert_int_equal(admit_exec(&gate, 4), -1);
+    gate_close(&gate, 5);
+    assert_int_equal(admit_exec(&gate, 5), -1);
+    assert_int_equal(admit_exec(&gate, UINT64_MAX), GATE_EXEC);
+}
+
+static void test_the_table_is_bounded(void **state)
+{
+    (void)state;
+    struct gate gate;
+    gate_init(&gate);
+    gate.identified = true;
+    for (uint64_t id = 1; id <= GATE_STREAMS_MAX; id++)
+        assert_int_equal(admit_exec(&gate, id), GATE_EXEC);
+    assert_int_equal(admit_exec(&gate, 65), GATE_BUSY);
+    gate_close(&gate, 3);
+    assert_int_equal(admit_exec(&gate, 66), GATE_EXEC);
+}
+
+static void test_data_over_the_credit_is_a_breach(void **state)
+{
+    (void)state;
+    struct gate gate;
+    gate_init(&gate);
+    gate.identified = true;
+    assert_int_equal(admit_exec(&gate, 1), GATE_EXEC);
+    for (int i = 0; i < GUEST_WINDOW_INITIAL / GUEST_DATA_MAX; i++)
+        assert_int_equal(admit_data(&gate, 1, STDIN, GUEST_DATA_MAX, false), GATE_DATA);
+    assert_int_equal(admit_data(&gate, 1, STDIN, 1, false), -1);
+    assert_int_equal(admit_data(&gate, 1, STDIN, 0, true), GATE_DATA);
+    assert_int_equal(admit_data(&gate, 1, STDIN, 0, true), -1);
+}
+
+static void test_data_has_its_channel_and_size(void **state)
+{
+    (void)state;
+    struct gate gate;
+    gate_init(&gate);
+    gate.identified = true;
+    assert_int_equal(admit_exec(&gate, 1), GATE_EXEC);
+    GUEST_FRAME(file, 2, FILE_OP, file_op, &file_body);
+    assert_int_equal(admit(&gate, &file), GATE_FILE);
+    assert_int_equal(admit_data(&gate, 1, FILE_DATA, 1, false), -1);
+    assert_int_equal(admit_data(&gate, 2, STDIN, 1, false), -1);
+    assert_int_equal(admit_data(&gate, 2, FILE_DATA, 1, false), GATE_DATA);
+    assert_int_equal(admit_data(&gate, 1, STDIN, GUEST_DATA_MAX + 1, false), -1);
+}
+
+static void test_credit_cannot_overflow(void **state)
+{
+    (void)state;
+    struct gate gate;
+    gate_init(&gate);
+    gate.identified = true;
+    assert_int_equal(admit_exec(&gate, 1), GATE_EXEC);
+    assert_int_equal(admit_window(&gate, 1, 1000), GATE_CREDIT);
+    assert_int_equal(gate_find(&gate, 1)->send_credit, GUEST_WINDOW_INITIAL + 1000);
+    assert_int_equal(admit_window(&gate, 1, UINT32_MAX), -1);
+    assert_int_equal(admit_window(&gate, 1, GATE_CREDIT_MAX - GUEST_WINDOW_INITIAL - 1000),
+                     GATE_CREDIT);
+    assert_int_equal(admit_window(&gate, 1, 1), -1);
+}
+
+static void test_frames_for_closed_streams_are_stale(void **state)
+{
+    (void)state;
+    struct gate gate;
+    gate_init(&gate);
+    gate.identified = true;
+    assert_int_equal(admit_exec(&gate, 1), GATE_EXEC);
+    GUEST_FRAME(reset, 1, RESET, reset, &reset_body);
+    assert_int_equal(admit(&gate, &reset), GATE_RESET);
+    assert_int_equal(admit(&gate, &reset), GATE_IGNORE);
+    assert_int_equal(admit_data(&gate, 1, STDIN, 10, false), GATE_IGNORE);
+    assert_int_equal(admit_window(&gate, 1, 10), GATE_IGNORE);
+    assert_int_equal(admit_window(&gate, 2, 10), -1);
+    assert_int_equal(admit_window(&gate, 0, 10), -1);
+}
+
+static void test_bodies_stay_in_their_place(void **state)
+{
+    (void)state;
+    struct gate gate;
+    gate_init(&gate);
+    gate.identified = true;
+    GUEST_FRAME(pong, 0, PONG, pong, &pong_body);
+    assert_int_equal(admit(&gate, &pong), -1);
+    GUEST_FRAME(ping, 1, PING, ping, &ping_body);
+    assert_int_equal(admit(&gate, &ping), -1);
+    GUEST_FRAME(file, 1, FILE_OP, file_op, &file_body);
+    assert_int_equal(admit(&gate, &file), GATE_FILE);
+    GUEST_FRAME(signal, 1, SIGNAL, signal, &signal_body);
+    assert_int_equal(admit(&gate, &signal), -1);
+    assert_int_equal(admit_exec(&gate, 2), GATE_EXEC);
+    signal.stream = 2;
+    assert_int_equal(admit(&gate, &signal), GATE_SIGNAL);
+}
+
+static void test_code_takes_streams_but_no_data(void **state)
+{
+    (void)state;
+    struct gate gate;
+    gate_init(&gate);
+    GUEST_FRAME(cell, 1, CELL, cell, &cell_body);
+    assert_int_equal(admit(&gate, &cell), -1); /* before the identity */
+    gate.identified = true;
+    assert_int_equal(admit(&gate, &cell), GATE_CELL);
+    GUEST_FRAME(op, 2, CONTEXT_OP, context_op, &context_body);
+    assert_int_equal(admit(&gate, &op), GATE_CONTEXT);
+    assert_int_equal(admit_data(&gate, 1, STDIN, 1, false), -1);
+    GUEST_FRAME(signal, 1, SIGNAL, signal, &signal_body);
+    assert_int_equal(admit(&gate, &signal), -1);
+    GUEST_FRAME(reset, 1, RESET, reset, &reset_body);
+    assert_int_equal(admit(&gate, &reset), GATE_RESET);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_code_takes_streams_but_no_data),
+        cmocka_unit_test(test_nothing_runs_before_the_identity),
+        cmocka_unit_test(test_stream_numbers_only_grow),
+        cmocka_unit_test(test_the_table_is_bounded),
+        cmocka_unit_test(test_data_over_the_credit_is_a_breach),
+        cmocka_unit_test(test_data_has_its_channel_and_size),
+        cmocka_unit_test(test_credit_cannot_overflow),
+        cmocka_unit_test(test_frames_for_closed_streams_are_stale),
+        cmocka_unit_test(test_bodies_stay_in_their_place),
+    };
+    return cmocka_run_group_tests(tests, init_bodies, NULL);
+}

@@ -1,0 +1,94 @@
+/* tests/unit/gateway/test_endpoint.c - Host, Origin, path, types. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "gateway/endpoint.h"
+
+static const struct endpoint plain = {.hosts = "", .origins = ""},
+                             open_ = {.hosts = "a.org, b.org", .origins = "https://c.org"},
+                             any = {.hosts = "*", .origins = ""};
+
+static int check(const struct endpoint *e, const char *host, const char *origin)
+{
+    const char *text;
+    struct http_request r = {.verb = VERB_POST,
+                             .path = "/mcp",
+                             .fields = {[FIELD_HOST] = host, [FIELD_ORIGIN] = origin}};
+    return endpoint_check(e, &r, &text);
+}
+
+static void test_hosts(void **state)
+{
+    (void)state;
+    static const char *const ours[] = {"localhost", "LOCALHOST:80", "127.0.0.1:7780", "[::1]",
+                                       "[::1]:1"};
+    static const char *const strange[] = {"evil.org",
+                                          "localhost.evil.org",
+                                          "127.0.0.1.evil.org",
+                                          "localhost:",
+                                          "localhost:x",
+                                          "",
+                                          "[::1",
+                                          "a.org",
+                                          "localhost:80@evil.org"};
+    for (size_t i = 0; i < CL_COUNT(ours); i++)
+        assert_int_equal(check(&plain, ours[i], NULL), 0);
+    for (size_t i = 0; i < CL_COUNT(strange); i++)
+        assert_int_equal(check(&plain, strange[i], NULL), 403);
+    assert_int_equal(check(&plain, NULL, NULL), 403);
+    assert_int_equal(check(&open_, "b.org:443", NULL), 0);
+    assert_int_equal(check(&open_, "xb.org", NULL), 403);
+    assert_int_equal(check(&any, "whatever.org", NULL), 0);
+}
+
+static void test_origins(void **state)
+{
+    (void)state;
+    assert_int_equal(check(&plain, "localhost", "http://localhost:3000"), 0);
+    assert_int_equal(check(&plain, "localhost", "https://127.0.0.1"), 0);
+    assert_int_equal(check(&plain, "localhost", "http://evil.org"), 403);
+    assert_int_equal(check(&plain, "localhost", "null"), 403);
+    assert_int_equal(check(&plain, "localhost", ""), 403);
+    assert_int_equal(check(&open_, "a.org", "https://c.org"), 0);
+    assert_int_equal(check(&open_, "a.org", "http://c.org"), 403);
+}
+
+static void test_verbs_paths_and_types(void **state)
+{
+    (void)state;
+    const char *text;
+    struct http_request r = {
+        .verb = VERB_GET, .path = "/mcp", .fields = {[FIELD_HOST] = "localhost"}};
+    assert_int_equal(endpoint_check(&plain, &r, &text), 405);
+    r.verb = VERB_DELETE;
+    assert_int_equal(endpoint_check(&plain, &r, &text), 0);
+    memcpy(r.path, "/mcp/", 6);
+    assert_int_equal(endpoint_check(&plain, &r, &text), 404);
+    r.verb = VERB_POST;
+    assert_int_equal(endpoint_check_types(&r, &text), 415);
+    r.fields[FIELD_CONTENT_TYPE] = "application/json; charset=utf-8";
+    assert_int_equal(endpoint_check_types(&r, &text), 406);
+    r.fields[FIELD_ACCEPT] = "text/event-stream, application/json;q=0.9";
+    assert_int_equal(endpoint_check_types(&r, &text), 0);
+    assert_true(endpoint_takes_stream(&r));
+    r.fields[FIELD_ACCEPT] = "*/*";
+    assert_int_equal(endpoint_check_types(&r, &text), 0);
+    r.fields[FIELD_ACCEPT] = "application/json";
+    assert_false(endpoint_takes_stream(&r));
+    r.fields[FIELD_CONTENT_TYPE] = "application/jsonp";
+    assert_int_equal(endpoint_check_types(&r, &text), 415);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_origins),
+        cmocka_unit_test(test_verbs_paths_and_types),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,46 @@
+/* tests/unit/mcp/test_advice.c - every error tells a model what to do. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+
+#include "base/util.h"
+#include "mcp/advice.h"
+
+static void test_every_code_says_what_why_and_what_to_do(void **state)
+{
+    (void)state;
+    for (int code = CL_OK + 1; code < CL_E_NR; code++) {
+        char text[MCP_ADVICE];
+        struct cl_err err = {0};
+        (void)cl_fail(&err, (enum cl_code)code, 0, "because");
+        mcp_advice(&err, text);
+        assert_non_null(strstr(text, ": because."));
+        assert_int_equal(text[strlen(text) - 1], '.');
+    }
+}
+
+static void test_a_wait_and_a_lost_sandbox_are_told(void **state)
+{
+    (void)state;
+    char text[MCP_ADVICE];
+    struct cl_err err = {.code = CL_E_RATE, .retry_ms = 1500, .text = "x"};
+    mcp_advice(&err, text);
+    assert_non_null(strstr(text, "1.6 s"));
+    err = (struct cl_err){.code = CL_E_NOTFOUND, .subject = "sandbox", .text = "x"};
+    mcp_advice(&err, text);
+    assert_non_null(strstr(text, "without sandbox_id"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_code_says_what_why_and_what_to_do),
+        cmocka_unit_test(test_a_wait_and_a_lost_sandbox_are_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,113 @@
+/* tests/unit/mcp/test_schema.c - arguments against the schemas of tools.json. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "mcp/catalog.h"
+#include "mcp/schema.h"
+
+static struct mcp_catalog *catalog;
+
+static void arguments(const char *tool, const char *text, const char *complaint)
+{
+    struct cl_err err = {0};
+    json_t *v = NULL;
+    assert_int_equal(mcp_json_parse(text, strlen(text), &v, &err), 0);
+    const struct mcp_tool *t = mcp_catalog_find(catalog, tool);
+    assert_non_null(t);
+    int rc = mcp_schema_check(t->input, v, &err);
+    if ((rc == 0) != (complaint == NULL) || (complaint && !strstr(err.text, complaint)))
+        fail_msg("%s %s: %s, want %s", tool, text, err.text, complaint ? complaint : "none");
+    json_decref(v);
+}
+
+static void test_arguments_are_checked_against_what_the_model_is_told(void **state)
+{
+    (void)state;
+    arguments("exec", "{\"command\":\"ls\"}", NULL);
+    arguments("exec", "{\"argv\":[\"ls\",\"-l\"],\"env\":{\"A\":\"b\"},\"timeout_seconds\":1.5}",
+              NULL);
+    arguments("exec", "{\"argv\":[\"ls\",1]}", "argv[1]: want a string, got integer");
+    arguments("exec", "{\"argv\":[]}", "argv: has 0 items");
+    arguments("exec", "{\"env\":{\"A\":1}}", "env.A: want a string");
+    arguments("exec", "{\"timeout_seconds\":1e9}", "timeout_seconds: between 0.1 and 86400");
+    arguments("exec", "{\"user\":\"daemon\"}", "user: want one of user, root");
+    arguments("exec", "{\"comand\":\"ls\"}", "comand: this tool has none of that name");
+    arguments("exec", "{\"command\":\"a\\u0000b\"}", "U+0000");
+    arguments("exec", "{\"command\":\"\"}", "must not be empty");
+    arguments("exec", "{\"max_output_bytes\":2048.0}", NULL);
+    arguments("exec", "{\"max_output_bytes\":2048.5}", "want an integer");
+    arguments("exec", "{\"max_output_bytes\":3e93}", "max_output_bytes: between 1024 and 1048576");
+    arguments("exec", "{\"timeout_seconds\":3e93}", "timeout_seconds: between 0.1 and 86400");
+    arguments("file_read", "{}", "path: is missing and required");
+    arguments("file_read", "[]", "want an object");
+}
+
+static void test_every_tool_teaches(void **state)
+{
+    (void)state;
+    char next[16];
+    json_t *page = mcp_catalog_page(catalog, NULL, next);
+    assert_true(json_array_size(page) >= 11);
+    assert_string_equal(next, "");
+    for (size_t i = 0; i < json_array_size(page); i++) {
+        const json_t *t = json_array_get(page, i), *p;
+        const char *name;
+        json_t *props = json_object_get(json_object_get(t, "inputSchema"), "properties"), *one;
+        assert_true(strlen(mcp_json_text(t, "description")) > 60);
+        assert_non_null(json_object_get(t, "outputSchema"));
+        p = json_object_get(t, "annotations");
+        assert_true(json_is_boolean(json_object_get(p, "readOnlyHint")));
+        json_object_foreach(props, name, one)
+        {
+            if (!mcp_json_text(one, "description"))
+                fail_msg("%s.%s is not described", mcp_json_text(t, "name"), name);
+        }
+    }
+    json_decref(page);
+    assert_null(mcp_catalog_page(catalog, "t50", next));
+    assert_null(mcp_catalog_page(catalog, "", next));
+    assert_null(mcp_catalog_find(catalog, "test_simple_text"));
+}
+
+static void test_aliases_are_there_only_when_asked_for(void **state)
+{
+    (void)state;
+    struct mcp_catalog *plain = NULL;
+    assert_int_equal(mcp_catalog_new(NULL, false, &plain, NULL), 0);
+    for (size_t i = 0; i < mcp_aliases_n; i++) {
+        const struct mcp_tool *with = mcp_catalog_find(catalog, mcp_aliases[i].name);
+        const struct mcp_tool *without = mcp_catalog_find(plain, mcp_aliases[i].name);
+        assert_non_null(with);
+        assert_ptr_equal(with->alias, &mcp_aliases[i]);
+        assert_true(!without || !without->alias);
+    }
+    assert_null(mcp_catalog_find(plain, "sandbox_start"));
+    mcp_catalog_free(plain);
+}
+
+static int open_catalog(void **state)
+{
+    (void)state;
+    return mcp_catalog_new(NULL, true, &catalog, NULL);
+}
+
+static int close_catalog(void **state)
+{
+    (void)state;
+    mcp_catalog_free(catalog);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_arguments_are_checked_against_what_the_model_is_told),
+        cmocka_unit_test(test_every_tool_teaches),
+        cmocka_unit_test(test_aliases_are_there_only_when_asked_for),
+    };
+    return cmocka_run_group_tests(tests, open_catalog, close_catalog);
+}

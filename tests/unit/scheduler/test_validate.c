@@ -1,0 +1,156 @@
+/* scheduler/validate.c: what a request must be. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "scheduler/options.h"
+#include "scheduler/validate.h"
+
+#define TEXT(s) ((char *)(uintptr_t)(s))
+
+struct request {
+    Cloche__V1__JobSpec spec;
+    Cloche__V1__Command command;
+    Cloche__V1__Resources resources;
+    Cloche__V1__Label labels[LABELS_MAX + 1], *label_list[LABELS_MAX + 1];
+    Cloche__V1__EnvVar env, *env_list[1];
+    char *argv[2];
+};
+
+static void good(struct request *r)
+{
+    cloche__v1__job_spec__init(&r->spec);
+    cloche__v1__command__init(&r->command);
+    cloche__v1__resources__init(&r->resources);
+    cloche__v1__env_var__init(&r->env);
+    r->env.name = TEXT("A");
+    r->env_list[0] = &r->env;
+    r->argv[0] = TEXT("true");
+    r->command.argv = r->argv;
+    r->command.n_argv = 1;
+    r->command.env = r->env_list;
+    r->command.n_env = 1;
+    r->spec.template_ = TEXT("base");
+    r->spec.command = &r->command;
+    r->spec.resources = &r->resources;
+    r->spec.labels = r->label_list;
+    for (size_t i = 0; i <= LABELS_MAX; i++) {
+        cloche__v1__label__init(&r->labels[i]);
+        r->labels[i].key = TEXT("k");
+        r->label_list[i] = &r->labels[i];
+    }
+}
+
+static void expect(struct request *r, enum cl_code code, const char *want)
+{
+    struct cl_err err = {0};
+    struct tenant_limits limits;
+    struct quota_need need;
+    limits_default(&limits);
+    const struct spec_frame frame = {.is_job = true, .life_ns = r->command.timeout_ns};
+    int rc = validate_spec(&r->spec, &frame, &limits, &need, &err);
+    if (err.code != code || (rc == 0) != (code == CL_OK) || !strstr(err.text, want))
+        fail_msg("got code %d '%s', want %d '%s'", (int)err.code, err.text, (int)code, want);
+}
+
+static void test_a_good_request_reserves_its_defaults(void **state)
+{
+    (void)state;
+    struct request r;
+    struct cl_err err = {0};
+    struct tenant_limits limits;
+    struct quota_need need;
+    good(&r);
+    limits_default(&limits);
+    struct spec_frame frame = {.is_job = true};
+    assert_int_equal(validate_spec(&r.spec, &frame, &limits, &need, &err), 0);
+    assert_int_equal(need.dim[DIM_VCPU], 1000);
+    assert_int_equal(need.dim[DIM_MEM], 256);
+    assert_int_equal(need.dim[DIM_SANDBOXES], 1);
+    assert_int_equal(need.dim[DIM_CPU], 300000);
+
+    frame.vcpus = 2;
+    frame.memory_mib = 1024;
+    assert_int_equal(validate_spec(&r.spec, &frame, &limits, &need, &err), 0);
+    assert_int_equal(need.dim[DIM_VCPU], 2000);
+    assert_int_equal(need.dim[DIM_MEM], 1024);
+    r.resources.memory_mib = 64;   /* what the request says goes before */
+    limits.unit_vcpu_milli = 1000; /* a template's wish stays within the limits */
+    assert_int_equal(validate_spec(&r.spec, &frame, &limits, &need, &err), 0);
+    assert_int_equal(need.dim[DIM_VCPU], 1000);
+    assert_int_equal(need.dim[DIM_MEM], 64);
+}
+
+static void test_each_bad_field_is_named(void **state)
+{
+    (void)state;
+    struct request r;
+    good(&r), r.spec.template_ = TEXT("../etc"), expect(&r, CL_E_INVALID, "template");
+    good(&r), r.command.n_argv = 0, expect(&r, CL_E_INVALID, "command.argv");
+    good(&r), r.spec.command = NULL, expect(&r, CL_E_INVALID, "command.argv");
+    good(&r), r.env.name = TEXT("A=B"), expect(&r, CL_E_INVALID, "command.env.name");
+    good(&r), r.command.user = TEXT("daemon"), expect(&r, CL_E_INVALID, "user");
+    good(&r), r.command.timeout_ns = 25 * 3600 * CL_NS_PER_S, expect(&r, CL_E_INVALID, "timeout");
+    good(&r), r.command.output_max_bytes = 2 * CL_GIB, expect(&r, CL_E_INVALID, "output_max_bytes");
+    good(&r), r.spec.network = (Cloche__V1__Network)7, expect(&r, CL_E_INVALID, "network");
+    good(&r), r.spec.max_attempts = 11, expect(&r, CL_E_INVALID, "max_attempts");
+    good(&r), r.spec.n_labels = LABELS_MAX + 1, expect(&r, CL_E_INVALID, "labels");
+    good(&r), r.spec.n_labels = 2, expect(&r, CL_E_INVALID, "twice");
+    good(&r), r.labels[0].key = TEXT("No"), r.spec.n_labels = 1,
+              expect(&r, CL_E_INVALID, "labels.key");
+    good(&r), r.resources.vcpus = 64, expect(&r, CL_E_INVALID, "vcpu");
+    good(&r), r.resources.memory_mib = 1 << 20, expect(&r, CL_E_INVALID, "mem");
+}
+
+static void test_arguments_over_a_mebibyte_are_too_big(void **state)
+{
+    (void)state;
+    struct request r;
+    char *big = cl_zalloc(ARGS_MAX + 1);
+    assert_non_null(big);
+    memset(big, 'x', ARGS_MAX);
+    good(&r), r.argv[0] = big, expect(&r, CL_E_TOOBIG, "argv and env");
+    cl_free(big);
+}
+
+static void test_options_keep_the_order_of_lease_times(void **state)
+{
+    (void)state;
+    struct cl_err err = {0};
+    struct sched_options o = {
+        .lease_ttl = 30, .renew_every = 10, .self_kill = 20, .redis = "unix:/run/redis.sock"};
+    assert_int_equal(sched_options_check(&o, &err), 0);
+    o.self_kill = 30;
+    assert_int_equal(sched_options_check(&o, &err), -1);
+    o = (struct sched_options){.lease_ttl = 30,
+                               .renew_every = 10,
+                               .self_kill = 20,
+                               .redis = "unix:/run/redis.sock",
+                               .tcp = "0.0.0.0:7000"};
+    assert_int_equal(sched_options_check(&o, &err), -1);
+    assert_non_null(strstr(err.text, "--insecure-listen"));
+    o.insecure_listen = true;
+    assert_int_equal(sched_options_check(&o, &err), 0);
+    o.insecure_listen = false;
+    o.tcp[0] = '\0';
+    (void)snprintf(o.redis, sizeof o.redis, "10.0.0.1:6379");
+    assert_int_equal(sched_options_check(&o, &err), -1);
+    assert_non_null(strstr(err.text, "Redis"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_good_request_reserves_its_defaults),
+        cmocka_unit_test(test_each_bad_field_is_named),
+        cmocka_unit_test(test_arguments_over_a_mebibyte_are_too_big),
+        cmocka_unit_test(test_options_keep_the_order_of_lease_times),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,218 @@
+/* tests/unit/vmm/test_control.c - vmm/control.h. */
+#include "vmm/control.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* The diagram of vmm/control.h, edge by edge. */
+static const struct {
+    enum control_phase from;
+    enum control_type by;
+    enum control_phase to;
+} legal[] = {
+    {CONTROL_NEW, CONTROL_BOOT, CONTROL_BOOTING},
+    {CONTROL_NEW, CONTROL_RESTORE, CONTROL_RESTORED},
+    {CONTROL_BOOTING, CONTROL_CMDLINE, CONTROL_BOOTED},
+    {CONTROL_BOOTED, CONTROL_START, CONTROL_RUNNING},
+    {CONTROL_RESTORED, CONTROL_START, CONTROL_RUNNING},
+    {CONTROL_RUNNING, CONTROL_PAUSE, CONTROL_IS_PAUSED},
+    {CONTROL_IS_PAUSED, CONTROL_RESUME, CONTROL_RUNNING},
+    {CONTROL_IS_PAUSED, CONTROL_SAVE, CONTROL_IS_SAVED},
+    {CONTROL_RUNNING, CONTROL_GROW, CONTROL_RUNNING},
+    {CONTROL_IS_PAUSED, CONTROL_GROW, CONTROL_IS_PAUSED},
+    {CONTROL_BOOTED, CONTROL_STATS, CONTROL_BOOTED},
+    {CONTROL_RESTORED, CONTROL_STATS, CONTROL_RESTORED},
+    {CONTROL_RUNNING, CONTROL_STATS, CONTROL_RUNNING},
+    {CONTROL_IS_PAUSED, CONTROL_STATS, CONTROL_IS_PAUSED},
+    {CONTROL_NEW, CONTROL_STOP, CONTROL_HAS_ENDED},
+    {CONTROL_BOOTING, CONTROL_STOP, CONTROL_HAS_ENDED},
+    {CONTROL_BOOTED, CONTROL_STOP, CONTROL_HAS_ENDED},
+    {CONTROL_RESTORED, CONTROL_STOP, CONTROL_HAS_ENDED},
+    {CONTROL_RUNNING, CONTROL_STOP, CONTROL_HAS_ENDED},
+    {CONTROL_IS_PAUSED, CONTROL_STOP, CONTROL_HAS_ENDED},
+    {CONTROL_IS_SAVED, CONTROL_STOP, CONTROL_HAS_ENDED},
+};
+
+static enum control_phase legal_next(int phase, int type)
+{
+    for (size_t i = 0; i < CL_COUNT(legal); i++)
+        if ((int)legal[i].from == phase && (int)legal[i].by == type)
+            return legal[i].to;
+    return CONTROL_PHASE_NONE;
+}
+
+static void test_every_pair_of_phase_and_message_does_what_the_diagram_says(void **state)
+{
+    (void)state;
+    for (int phase = -1; phase <= CONTROL_PHASES_NR + 1; phase++) {
+        for (int type = -1; type <= CONTROL_EVENTS_END + 1; type++) {
+            enum control_phase now = (enum control_phase)phase, next = legal_next(phase, type);
+            struct cl_err err = {0};
+            int rc = control_step(&now, (enum control_type)type, &err);
+            assert_int_equal(rc, next ? 0 : -1);
+            assert_int_equal(now, next ? next : (enum control_phase)phase);
+            assert_int_equal(err.code, next ? CL_OK : CL_E_STATE);
+        }
+    }
+}
+
+static struct control_message boot(void)
+{
+    return (struct control_message){.type = CONTROL_BOOT,
+                                    .setup = {.version = CONTROL_VERSION,
+                                              .vcpus = 2,
+                                              .mem_bytes = 256 * CL_MIB,
+                                              .fds = (1U << CONTROL_FDS) - 1}};
+}
+
+static int parse(const struct control_message *m, unsigned n_fds)
+{
+    struct control_message out;
+    struct cl_err err = {0};
+    int rc = control_parse(m, sizeof *m, n_fds, &out, &err);
+    assert_int_equal(err.code, rc < 0 ? CL_E_PEER : CL_OK);
+    if (rc == 0)
+        assert_memory_equal(&out, m, sizeof out);
+    return rc;
+}
+
+static void test_a_whole_setup_is_taken(void **state)
+{
+    (void)state;
+    struct control_message m = boot();
+    assert_int_equal(parse(&m, CONTROL_FDS), 0);
+    m.setup.fds &= ~(1U << CONTROL_FD_SCRATCH | 1U << CONTROL_FD_CONSOLE);
+    assert_int_equal(parse(&m, CONTROL_FDS - 2), 0);
+    m.type = CONTROL_RESTORE;
+    m.setup.fds &= ~(1U << CONTROL_FD_KERNEL | 1U << CONTROL_FD_INITRD);
+    assert_int_equal(parse(&m, CONTROL_FDS - 4), 0);
+}
+
+static void test_a_setup_that_lacks_an_fd_is_refused(void **state)
+{
+    (void)state;
+    for (unsigned fd = 0; fd < CONTROL_FDS; fd++) {
+        struct control_message m = boot();
+        bool optional = fd == CONTROL_FD_SCRATCH || fd == CONTROL_FD_CONSOLE;
+        m.setup.fds &= ~(1U << fd);
+        assert_int_equal(parse(&m, CONTROL_FDS - 1), optional ? 0 : -1);
+        assert_int_equal(parse(&m, CONTROL_FDS), -1); /* one more than it names */
+    }
+}
+
+static void test_a_setup_with_too_much_is_refused(void **state)
+{
+    (void)state;
+    struct control_message m = boot();
+    m.setup.fds |= 1U << CONTROL_FDS;
+    assert_int_equal(parse(&m, CONTROL_FDS + 1), -1);
+    m = boot();
+    m.type = CONTROL_RESTORE; /* needs no kernel */
+    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    m = boot();
+    m.setup.vcpus = CONTROL_VCPUS_MAX + 1;
+    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    m = boot();
+    m.setup.mem_bytes = (CONTROL_MEM_MAX_MIB + CONTROL_MEM_STEP_MIB) * CL_MIB;
+    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    m.setup.mem_bytes = 256 * CL_MIB + 4096;
+    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    m = boot();
+    m.setup.version++;
+    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+}
+
+static void test_only_a_setup_brings_fds(void **state)
+{
+    (void)state;
+    struct control_message m = {.type = CONTROL_START};
+    assert_int_equal(parse(&m, 0), 0);
+    assert_int_equal(parse(&m, 1), -1);
+}
+
+static void test_a_command_line_ends_where_it_says(void **state)
+{
+    (void)state;
+    struct control_message m = {.type = CONTROL_CMDLINE, .cmdline = {.bytes = 5, .text = "quiet"}};
+    assert_int_equal(parse(&m, 0), 0);
+    m.cmdline.bytes = 4;
+    assert_int_equal(parse(&m, 0), -1);
+    m.cmdline.bytes = 6;
+    assert_int_equal(parse(&m, 0), -1);
+    memset(m.cmdline.text, 'x', sizeof m.cmdline.text);
+    m.cmdline.bytes = sizeof m.cmdline.text;
+    assert_int_equal(parse(&m, 0), -1); /* no NUL */
+    m.cmdline.text[--m.cmdline.bytes] = '\0';
+    assert_int_equal(parse(&m, 0), 0);
+}
+
+static void test_a_disk_has_whole_sectors_and_a_limit(void **state)
+{
+    (void)state;
+    struct control_message m = {.type = CONTROL_GROW, .grow = {.disk_bytes = CL_GIB}};
+    assert_int_equal(parse(&m, 0), 0);
+    m.grow.disk_bytes = CL_GIB + 1;
+    assert_int_equal(parse(&m, 0), -1);
+    m.grow.disk_bytes = CONTROL_DISK_MAX_MIB * CL_MIB + CONTROL_SECTOR;
+    assert_int_equal(parse(&m, 0), -1);
+    m.grow.disk_bytes = 0;
+    assert_int_equal(parse(&m, 0), -1);
+}
+
+static void test_no_message_has_another_size(void **state)
+{
+    (void)state;
+    static const uint8_t bytes[sizeof(struct control_message) + 1];
+    struct control_message out;
+    for (size_t n = 0; n <= sizeof bytes; n++) {
+        assert_int_equal(control_parse(bytes, n, 0, &out, NULL), -1);
+        assert_int_equal(control_parse_event(bytes, n, &out, NULL), -1);
+    }
+}
+
+static void test_a_direction_has_its_own_messages(void **state)
+{
+    (void)state;
+    for (uint32_t type = 0; type < 64; type++) {
+        struct control_message m = {.type = type}, out;
+        m.ended.cause = CONTROL_END_GUEST;
+        bool is_event = type >= CONTROL_UP && type < CONTROL_EVENTS_END;
+        assert_int_equal(control_parse_event(&m, sizeof m, &out, NULL), is_event ? 0 : -1);
+        if (type >= CONTROL_COMMANDS_NR)
+            assert_int_equal(control_parse(&m, sizeof m, 0, &out, NULL), -1);
+    }
+}
+
+static void test_a_hostile_text_becomes_printable(void **state)
+{
+    (void)state;
+    struct control_message m = {.type = CONTROL_ENDED, .ended = {.cause = CONTROL_END_FAILED}}, out;
+    memset(m.ended.text, 0x1b, sizeof m.ended.text);
+    assert_int_equal(control_parse_event(&m, sizeof m, &out, NULL), 0);
+    assert_int_equal(strlen(out.ended.text), CONTROL_TEXT_MAX);
+    assert_int_equal(strspn(out.ended.text, " "), CONTROL_TEXT_MAX);
+    m.ended.cause = 0;
+    assert_int_equal(control_parse_event(&m, sizeof m, &out, NULL), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_pair_of_phase_and_message_does_what_the_diagram_says),
+        cmocka_unit_test(test_a_whole_setup_is_taken),
+        cmocka_unit_test(test_a_setup_that_lacks_an_fd_is_refused),
+        cmocka_unit_test(test_a_setup_with_too_much_is_refused),
+        cmocka_unit_test(test_only_a_setup_brings_fds),
+        cmocka_unit_test(test_a_command_line_ends_where_it_says),
+        cmocka_unit_test(test_a_disk_has_whole_sectors_and_a_limit),
+        cmocka_unit_test(test_no_message_has_another_size),
+        cmocka_unit_test(test_a_direction_has_its_own_messages),
+        cmocka_unit_test(test_a_hostile_text_becomes_printable),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,156 @@
+/* What a guest sees of the processor: only what the list names, in the shape of the machine. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "vmm/cpuid.h"
+#include "vmm/msr.h"
+
+static const uint32_t leaves[][2] = {
+    {0, 0},          {1, 0},          {2, 0},          {3, 0},          {4, 0},
+    {4, 1},          {4, 2},          {4, 3},          {5, 0},          {6, 0},
+    {7, 0},          {7, 1},          {7, 2},          {9, 0},          {0xa, 0},
+    {0xb, 0},        {0xb, 1},        {0xb, 2},        {0xd, 0},        {0xd, 1},
+    {0xd, 2},        {0xd, 3},        {0xd, 9},        {0xd, 17},       {0xd, 18},
+    {0x12, 0},       {0x14, 0},       {0x1d, 0},       {0x1e, 0},       {0x1f, 0},
+    {0x40000000, 0}, {0x40000001, 0}, {0x80000000, 0}, {0x80000001, 0}, {0x80000007, 0},
+    {0x80000008, 0}, {0x8000000a, 0}, {0x8000001d, 0}, {0x8000001e, 0}, {0x8000001f, 0},
+    {0x80000021, 0}, {0x80000022, 0},
+};
+
+/* A host that can do everything. */
+static struct kvm_cpuid_table everything(void)
+{
+    struct kvm_cpuid_table t = {.nent = CL_COUNT(leaves)};
+    for (size_t i = 0; i < CL_COUNT(leaves); i++)
+        t.entries[i] = (struct kvm_cpuid_entry2){.function = leaves[i][0],
+                                                 .index = leaves[i][1],
+                                                 .eax = UINT32_MAX,
+                                                 .ebx = UINT32_MAX,
+                                                 .ecx = UINT32_MAX,
+                                                 .edx = UINT32_MAX};
+    t.entries[20].eax = 256; /* AVX's state, behind SSE's */
+    t.entries[20].ebx = 576;
+    return t;
+}
+
+static const struct kvm_cpuid_entry2 *find(const struct kvm_cpuid_table *t, uint32_t function,
+                                           uint32_t index)
+{
+    for (uint32_t i = 0; i < t->nent; i++) {
+        if (t->entries[i].function == function && t->entries[i].index == index)
+            return &t->entries[i];
+    }
+    return NULL;
+}
+
+static struct kvm_cpuid_table guest_of(unsigned vcpu, unsigned vcpus)
+{
+    struct kvm_cpuid_table host = everything(), guest;
+    struct cpuid_shape shape = {.vcpu = vcpu, .vcpus = vcpus, .tsc_deadline = true};
+    assert_int_equal(cpuid_filter(&host, &shape, &guest, NULL), 0);
+    return guest;
+}
+
+static void test_what_no_row_names_is_not_there(void **state)
+{
+    (void)state;
+    struct kvm_cpuid_table guest = guest_of(0, 1);
+    static const uint32_t absent[][2] = {
+        {3, 0},    {5, 0},          {9, 0},          {0xa, 0},       {0xd, 9},  {0xd, 17},
+        {0xd, 18}, {0x12, 0},       {0x14, 0},       {0x1d, 0},      {0x1e, 0}, {0x1f, 0},
+        {7, 2},    {0x8000000a, 0}, {0x8000001f, 0}, {0x80000022, 0}};
+    for (size_t i = 0; i < CL_COUNT(absent); i++)
+        assert_null(find(&guest, absent[i][0], absent[i][1]));
+    assert_int_equal(find(&guest, 0, 0)->eax, 0xd);
+    assert_int_equal(find(&guest, 0x80000000, 0)->eax, 0x80000021);
+}
+
+static void test_dangerous_features_are_off(void **state)
+{
+    (void)state;
+    struct kvm_cpuid_table guest = guest_of(0, 1);
+    assert_int_equal(find(&guest, 1, 0)->ecx & (1U << 3 | 1U << 5), 0); /* MONITOR, VMX */
+    assert_int_equal(find(&guest, 7, 0)->ebx & (1U << 2 | 1U << 4 | 1U << 11), 0); /* SGX, TSX */
+    assert_int_equal(find(&guest, 7, 0)->edx & (7U << 22), 0);                     /* AMX */
+    assert_int_equal(find(&guest, 0x80000001, 0)->ecx & 1U << 2, 0);               /* SVM */
+    assert_int_equal(find(&guest, 0x80000007, 0)->edx, 0); /* invariant TSC */
+    assert_int_equal(find(&guest, 0x40000001, 0)->eax & (1U << 4 | 1U << 5), 0);
+    assert_int_equal(find(&guest, 0xd, 0)->eax, 0xe7);
+}
+
+static void test_the_xsave_area_is_as_large_as_its_states(void **state)
+{
+    (void)state;
+    struct kvm_cpuid_table guest = guest_of(0, 1);
+    assert_int_equal(find(&guest, 0xd, 0)->ecx, 832);
+}
+
+static void test_each_processor_knows_its_place(void **state)
+{
+    (void)state;
+    for (unsigned vcpus = 1; vcpus <= 8; vcpus++) {
+        for (unsigned i = 0; i < vcpus; i++) {
+            struct kvm_cpuid_table guest = guest_of(i, vcpus);
+            assert_int_equal(find(&guest, 1, 0)->ebx >> 24, i);
+            assert_int_equal(find(&guest, 1, 0)->ebx >> 16 & 0xff, vcpus);
+            assert_int_equal(find(&guest, 1, 0)->edx >> 28 & 1, vcpus > 1);
+            assert_int_equal(find(&guest, 0xb, 0)->ebx, 1);
+            assert_int_equal(find(&guest, 0xb, 1)->ebx, vcpus);
+            assert_int_equal(find(&guest, 0xb, 1)->edx, i);
+            assert_true(1U << find(&guest, 0xb, 1)->eax >= vcpus);
+            assert_int_equal(find(&guest, 0xb, 1)->ecx, 0x201);
+            assert_int_equal(find(&guest, 0x80000008, 0)->ecx & 0xff, vcpus - 1);
+            assert_int_equal(find(&guest, 0x8000001e, 0)->eax, i);
+        }
+    }
+}
+
+static void test_the_same_host_gives_the_same_table(void **state)
+{
+    (void)state;
+    struct kvm_cpuid_table a = guest_of(1, 2), b = guest_of(1, 2), again;
+    struct cpuid_shape shape = {.vcpu = 1, .vcpus = 2, .tsc_deadline = true};
+    assert_memory_equal(&a, &b, sizeof a);
+    assert_int_equal(cpuid_filter(&a, &shape, &again, NULL), 0);
+    assert_memory_equal(again.entries, a.entries, sizeof a.entries); /* nothing is left to take */
+}
+
+static void test_a_table_beyond_its_room_is_refused(void **state)
+{
+    (void)state;
+    static struct kvm_cpuid_table host, guest;
+    struct cpuid_shape shape = {.vcpus = 1};
+    host.nent = KVM_CPUID_MAX + 1;
+    assert_int_equal(cpuid_filter(&host, &shape, &guest, NULL), -1);
+}
+
+static void test_registers_are_those_of_host_and_list(void **state)
+{
+    (void)state;
+    static const uint32_t host[] = {0x6e0, 0x10, 0x174, 0xc0000080, 0xdeadbeef};
+    struct msr_set set;
+    msr_choose(host, CL_COUNT(host), &set);
+    assert_int_equal(set.nmsrs, 3); /* and the type of MTRRs, that no KVM lists */
+    assert_int_equal(set.entries[0].index, 0x174);
+    assert_int_equal(set.entries[1].index, 0x2ff);
+    assert_int_equal(set.entries[2].index, MSR_TSC_DEADLINE); /* last */
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_no_row_names_is_not_there),
+        cmocka_unit_test(test_dangerous_features_are_off),
+        cmocka_unit_test(test_the_xsave_area_is_as_large_as_its_states),
+        cmocka_unit_test(test_each_processor_knows_its_place),
+        cmocka_unit_test(test_the_same_host_gives_the_same_table),
+        cmocka_unit_test(test_a_table_beyond_its_room_is_refused),
+        cmocka_unit_test(test_registers_are_those_of_host_and_list),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

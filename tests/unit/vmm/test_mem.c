@@ -1,0 +1,176 @@
+/* tests/unit/vmm/test_mem.c - the one door to guest memory: its edges, both regions, the copy. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/own.h"
+#include "vmm/mem.h"
+
+enum { RAM = 1 << 20 };
+
+static int make_memfd(uint64_t bytes)
+{
+    int fd = memfd_create("unit", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+    return fd;
+}
+
+static struct guest_mem make_ram(uint64_t bytes)
+{
+    struct guest_mem gm;
+    CL_AUTO(cl_closep) int fd = make_memfd(bytes);
+    assert_int_equal(gm_map(fd, bytes, false, &gm, NULL), 0);
+    return gm;
+}
+
+static void test_ranges_at_the_edges(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t at;
+        size_t n;
+        int want;
+    } rows[] = {
+        {0, RAM, 0},
+        {RAM - 1, 1, 0},
+        {RAM, 0, 0},
+        {UINT64_MAX, 0, 0},
+        {RAM, 1, -EFAULT},
+        {RAM - 1, 2, -EFAULT},
+        {0, RAM + 1, -EFAULT},
+        {UINT64_MAX, 2, -EFAULT},
+        {UINT64_MAX - RAM + 2, RAM, -EFAULT},
+        {0, SIZE_MAX, -EFAULT},
+        {0xd0000000, 4, -EFAULT},
+        {GM_HIGH_START, 1, -EFAULT},
+    };
+    struct guest_mem gm = make_ram(RAM);
+    static uint8_t bytes[RAM + 1];
+    for (size_t i = 0; i < CL_COUNT(rows); i++) {
+        struct gpa at = {rows[i].at};
+        assert_int_equal(gm_read(&gm, at, bytes, rows[i].n), rows[i].want);
+        assert_int_equal(gm_write(&gm, at, bytes, rows[i].n), rows[i].want);
+    }
+    gm_unmap(&gm);
+}
+
+static void test_the_second_region_starts_at_4_gib(void **state)
+{
+    (void)state;
+    struct guest_mem gm = make_ram(GM_LOW_MAX + 4096);
+    assert_int_equal(gm.high, 4096);
+    uint32_t v = 7;
+    assert_int_equal(gm_write(&gm, (struct gpa){GM_HIGH_START + 4092}, &v, 4), 0);
+    assert_int_equal(gm_write(&gm, (struct gpa){GM_HIGH_START + 4093}, &v, 4), -EFAULT);
+    assert_int_equal(gm_write(&gm, (struct gpa){GM_LOW_MAX - 2}, &v, 4), -EFAULT);
+    assert_int_equal(gm_write(&gm, (struct gpa){GM_LOW_MAX}, &v, 1), -EFAULT);
+    assert_int_equal(gm_write(&gm, (struct gpa){GM_HIGH_START - 1}, &v, 4), -EFAULT);
+    assert_memory_equal(gm.base + GM_LOW_MAX + 4092, &v, 4);
+    gm_unmap(&gm);
+}
+
+static void test_bulk_data_and_indexes(void **state)
+{
+    (void)state;
+    struct guest_mem gm = make_ram(RAM);
+    struct iovec iov;
+    uint16_t v = 0;
+    assert_int_equal(gm_iov(&gm, (struct gpa){16}, 0, &iov), -EFAULT);
+    assert_int_equal(gm_iov(&gm, (struct gpa){RAM - 16}, 17, &iov), -EFAULT);
+    assert_int_equal(gm_iov(&gm, (struct gpa){RAM - 16}, 16, &iov), 0);
+    assert_ptr_equal(iov.iov_base, gm.base + RAM - 16);
+    assert_int_equal(gm_store16(&gm, (struct gpa){3}, 9), -EFAULT);
+    assert_int_equal(gm_load16(&gm, (struct gpa){RAM}, &v), -EFAULT);
+    assert_int_equal(gm_store16(&gm, (struct gpa){RAM - 2}, 0x1234), 0);
+    assert_int_equal(gm_load16(&gm, (struct gpa){RAM - 2}, &v), 0);
+    assert_int_equal(v, 0x1234);
+    gm_unmap(&gm);
+}
+
+static void test_a_clone_never_changes_a_sealed_template(void **state)
+{
+    (void)state;
+    struct guest_mem clone, shared;
+    CL_AUTO(cl_closep) int fd = make_memfd(RAM);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE), 0);
+    struct cl_err err = {0};
+    assert_int_equal(gm_map(fd, RAM, false, &shared, &err), -1);
+    assert_int_equal(err.code, CL_E_SYS);
+    assert_int_equal(gm_map(fd, RAM, true, &clone, NULL), 0);
+    assert_int_equal((uintptr_t)clone.base % (2 << 20), 0);
+    uint8_t v = 9;
+    assert_int_equal(gm_write(&clone, (struct gpa){5}, &v, 1), 0);
+    assert_int_equal(pread(fd, &v, 1, 5), 1);
+    assert_int_equal(v, 0);
+    gm_unmap(&clone);
+    gm_unmap(&clone);
+}
+
+static void test_sizes_that_are_refused(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = {0, 4095, 4097, 2 * RAM, GM_BYTES_MAX + 4096, UINT64_MAX};
+    struct guest_mem gm;
+    CL_AUTO(cl_closep) int fd = make_memfd(RAM);
+    for (size_t i = 0; i < CL_COUNT(sizes); i++) {
+        struct cl_err err = {0};
+        assert_int_equal(gm_map(fd, sizes[i], true, &gm, &err), -1);
+        assert_int_equal(err.code, CL_E_INVALID);
+    }
+    assert_int_equal(gm_map(-1, RAM, true, &gm, NULL), -1);
+}
+
+/* Of three and a half units the two whole ones go; in a clone the template's bytes stay away. */
+static void check_discard(bool private_copy)
+{
+    enum { UNIT = 2 << 20, START = UNIT / 2 };
+    static uint8_t byte[4] = {9, 9, 9, 9};
+    struct guest_mem gm;
+    struct iovec range;
+    CL_AUTO(cl_closep) int fd = make_memfd(4 * UNIT);
+    for (unsigned i = 0; i < 8; i++)
+        assert_int_equal(pwrite(fd, byte, 1, i * UNIT / 2), 1);
+    assert_int_equal(gm_map(fd, 4 * UNIT, private_copy, &gm, NULL), 0);
+    for (unsigned i = 0; i < 8; i++)
+        assert_int_equal(gm_write(&gm, (struct gpa){i * UNIT / 2}, byte, 1), 0);
+    assert_int_equal(gm_iov(&gm, (struct gpa){START}, 3 * UNIT, &range), 0);
+    assert_int_equal(gm_discard(&gm, range), 0);
+    for (unsigned i = 0; i < 8; i++)
+        assert_int_equal(gm.base[i * UNIT / 2], i >= 2 && i < 6 ? 0 : 9);
+    assert_int_equal(pread(fd, byte + 1, 1, UNIT), 1);
+    assert_int_equal(byte[1], private_copy ? 9 : 0);
+    byte[1] = 9;
+    range = (struct iovec){gm.base + 1, UNIT};
+    assert_int_equal(gm_discard(&gm, range), 0);
+    assert_int_equal(gm.base[0], 9);
+    gm_unmap(&gm);
+}
+
+static void test_whole_units_go_back_to_the_host(void **state)
+{
+    (void)state;
+    check_discard(false);
+    check_discard(true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranges_at_the_edges),
+        cmocka_unit_test(test_the_second_region_starts_at_4_gib),
+        cmocka_unit_test(test_bulk_data_and_indexes),
+        cmocka_unit_test(test_a_clone_never_changes_a_sealed_template),
+        cmocka_unit_test(test_sizes_that_are_refused),
+        cmocka_unit_test(test_whole_units_go_back_to_the_host),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
