@@ -1,0 +1,146 @@
+#!/bin/sh
+# test.sh - every test, from a fresh clone: installs what tests need, builds with sanitizers, runs
+# all suites, prints the counts.
+#
+# usage: ./test.sh [--quick] [-L LABEL]
+#   --quick     no package or tool installation, no fuzzing beyond the corpus
+#   -L LABEL    only suites with this label: gate unit fuzz sim fault integration e2e escape
+#               regress lab
+# Environment: CI=true fuzzes longer, runs the tests under ThreadSanitizer too, and a test that lacks
+# its tool, package or image fails;
+# FUZZ_SECONDS all targets together (120; with CI 720); CLOCHE_IMAGES folder of test images
+# (out/images); JOBS parallel tests (2).
+# The last line is `N passed, N failed, N skipped`; the reason of each skip stands above it.
+set -eu
+cd "$(dirname "$0")"
+quick= label=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --quick) quick=1 ;;
+    -L) label=${2:?}; shift ;;
+    --help | -h) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "test.sh: unknown option $1 (see --help)" >&2; exit 2 ;;
+    esac
+    shift
+done
+ci=${CI:-false}
+[ "$ci" = true ] && fuzz_seconds=${FUZZ_SECONDS:-720} || fuzz_seconds=${FUZZ_SECONDS:-120}
+export CLOCHE_IMAGES="${CLOCHE_IMAGES:-$PWD/out/images}" CLOCHE_TEST_TOOLS="${CLOCHE_TEST_TOOLS:-$PWD/out/tools}"
+began=$(date +%s)
+say() { printf '[%4d s] %s\n' "$(($(date +%s) - began))" "$*"; }
+mkdir -p out
+passed=0 failed=0 skipped=0
+: >out/skips
+: >out/failures
+: >out/table
+: >out/times
+count() { # count PASSED FAILED SKIPPED
+    passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+}
+step() { # step NAME COMMAND...: one check of its own
+    name=$1
+    shift
+    say "$name"
+    if "$@" >"out/step.log" 2>&1; then
+        count 1 0 0
+    else
+        count 0 1 0
+        echo "$name" >>out/failures
+        tail -40 out/step.log
+    fi
+}
+
+if [ -z "$quick" ]; then
+    say "packages"
+    tools/packages.sh build run test
+    say "tools"
+    tools/test_tools.sh || say "some tools are missing: their tests are skipped"
+fi
+say "build (gcc, ASan and UBSan)"
+cmake --preset dev >out/build.log 2>&1 || { cat out/build.log; exit 1; }
+cmake --build --preset dev --target cloche-agent >out/build.log 2>&1 || { tail -60 out/build.log; exit 1; }
+
+# Images are kept between runs; an unchanged one takes no time.  They are made beside the build.
+if [ ! -f "$CLOCHE_IMAGES/signing.key" ]; then
+    mkdir -p "$CLOCHE_IMAGES"
+    (umask 077 && openssl genpkey -algorithm ed25519 -out "$CLOCHE_IMAGES/signing.key")
+    openssl pkey -in "$CLOCHE_IMAGES/signing.key" -pubout -out "$CLOCHE_IMAGES/signing.pub"
+fi
+image() {
+    images/build.sh "$1" --agent out/dev/cloche-agent --out "$CLOCHE_IMAGES" --key "$CLOCHE_IMAGES/signing.key"
+}
+(for name in base python; do image "$name" || exit 1; done) >out/images.log 2>&1 &
+images=$!
+cmake --build --preset dev >out/build.log 2>&1 || { tail -60 out/build.log; exit 1; }
+# The fuzz targets are built with clang too; this builds the rest.
+if [ "$ci" = true ] && [ -z "$label" ]; then
+    step "build (clang)" sh -c 'cmake --preset clang && cmake --build --preset clang'
+fi
+is_built() { # is_built PID LOG
+    wait "$1" || { cat "$2" && false; }
+}
+
+# --- CTest, most basic first ------------------------------------------------------------------------
+suite() { # suite LABEL PARALLEL
+    [ -z "$label" ] || [ "$label" = "$1" ] || return 0
+    say "tests: $1"
+    since=$(($(date +%s) - began))
+    log=out/ctest-$1.log
+    rm -f "out/junit-$1.xml"
+    (cd out/dev && ctest -L "^$1\$" -j "$2" --output-on-failure --no-tests=ignore --output-junit "$PWD/../junit-$1.xml" \
+        --test-output-size-passed 100000 --test-output-size-failed 1000000) >"$log" 2>&1 || [ $? -eq 8 ] || {
+        cat "$log" # CTest itself failed
+        echo "$1 (CTest)" >>out/failures
+        count 0 1 0
+    }
+    # shellcheck disable=SC2046
+    set -- "$1" $(tools/test_report.py "out/junit-$1.xml" out)
+    count "$2" "$3" "$4"
+    [ "$3" -eq 0 ] || grep -vE '^ *(Start|[0-9]+/[0-9]+ Test .* Passed)' "$log" | tail -120
+    row=$(printf '%-12s %4d passed %4d failed %4d skipped %5d s' "$1" "$2" "$3" "$4" "$(($(date +%s) - began - since))")
+    echo "$row" >>out/table
+    echo "         $row"
+}
+jobs=${JOBS:-2}
+for kind in gate unit fuzz sim fault; do suite "$kind" "$jobs"; done
+step "images base and python" is_built "$images" out/images.log
+code_image=
+if [ "$ci" = true ]; then # it takes minutes, and only e2e needs it
+    image code >out/image-code.log 2>&1 &
+    code_image=$!
+fi
+suite integration "$jobs"
+[ -z "$code_image" ] || step "image code" is_built "$code_image" out/image-code.log
+for kind in e2e escape regress lab; do suite "$kind" "$jobs"; done
+if [ "$ci" = true ] && [ -z "$label" ]; then
+    step "threads (tests/README.md): unit tests, rpc, redis and audit under TSan" sh -c \
+        'cmake --preset tsan && cmake --build --preset tsan && ctest --preset tsan'
+fi
+
+# --- fuzzing ------------------------------------------------------------------------------------------
+if [ -z "$quick" ] && { [ -z "$label" ] || [ "$label" = fuzz ]; }; then
+    say "build (fuzz)"
+    if cmake --preset fuzz >out/build.log 2>&1 && cmake --build --preset fuzz >>out/build.log 2>&1; then
+        say "fuzz, $fuzz_seconds s"
+        python3 tools/fuzz.py --seconds "$fuzz_seconds" >out/fuzz.log || grep FAIL out/fuzz.log >>out/failures
+        cat out/fuzz.log
+        # shellcheck disable=SC2046
+        set -- $(tail -1 out/fuzz.log | tr -dc '0-9 ')
+        count "${1:-0}" "${2:-1}" 0
+        printf '%-12s %4d passed %4d failed\n' fuzzing "${1:-0}" "${2:-1}" >>out/table
+    else
+        tail -40 out/build.log
+        count 0 1 0
+        echo "build (fuzz)" >>out/failures
+    fi
+fi
+
+echo
+[ ! -s out/failures ] || { echo "failed:"; sed 's/^/  /' out/failures; }
+[ ! -s out/skips ] || { echo "skipped:"; sed 's/^/  /' out/skips; }
+cat out/table
+echo "slowest (seconds; all of them in out/times):"
+sort -rn out/times | head -12
+say "all done"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
