@@ -1,8 +1,9 @@
 /* worker/guard.h - what the worker and its guardians say to each other.
  *
  * Every VM is the child of a guardian (`cloche-guard`): parent of the VM, one timerfd, one
- * SOCK_SEQPACKET socket.  The worker pushes each renewed deadline; at the deadline the guardian
- * kills the VM's process group and cgroup, worker alive or not (DECISIONS §4).
+ * SOCK_SEQPACKET socket.  It makes the VM when it is told the first deadline, which the worker does
+ * once its state file names the guardian.  The worker pushes each renewed deadline; at the deadline
+ * the guardian kills the VM's process group and cgroup, worker alive or not (DECISIONS §4).
  *
  * Messages are fixed-size.  Deadlines are CLOCK_MONOTONIC ns of this host.
  */
@@ -13,10 +14,11 @@
 
 enum guard_message_type {
     GUARD_NONE = 0,
-    GUARD_DEADLINE = 1, /* worker -> guardian: value = the new deadline */
-    GUARD_KILL = 2,     /* worker -> guardian: now */
-    GUARD_STARTED = 3,  /* guardian -> worker: value = pid of the VM, seen from outside */
-    GUARD_ENDED = 4,    /* guardian -> worker: value = wait status; detail = enum guard_cause */
+    GUARD_DEADLINE =
+        1,             /* worker -> guardian: value = the (new) deadline; the first starts the VM */
+    GUARD_KILL = 2,    /* worker -> guardian: now */
+    GUARD_STARTED = 3, /* guardian -> worker: value = pid of the VM, seen from outside */
+    GUARD_ENDED = 4,   /* guardian -> worker: value = wait status; detail = enum guard_cause */
 };
 
 enum guard_cause {

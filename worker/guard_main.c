@@ -1,6 +1,6 @@
 /* worker/guard_main.c - cloche-guard: parent of one VM, and its end when the lease runs out.
  *
- * Usage: cloche-guard CONTROL_FD DEADLINE_NS UID GID FLAGS CGROUP[:CGROUP…] -- COMMAND…
+ * Usage: cloche-guard CONTROL_FD UID GID FLAGS CGROUP[:CGROUP…] -- COMMAND…
  *   FLAGS   letters: n namespaces, u a user namespace, c change uid, k /dev/kvm,
  *           b bare (COMMAND is a static program that opens no file); "-" for none
  * Owns:    the VM's process and its cgroups' members.
@@ -112,6 +112,21 @@ static void on_term(int signo)
     asked_to_end = 1;
 }
 
+/* The first deadline is the order to start: by then a state file names us, so that a worker's
+ * successor finds the VM.  A worker that dies before has none. */
+static bool is_ordered(struct guard *g)
+{
+    struct guard_message m;
+    ssize_t n;
+    do
+        n = recv(g->control, &m, sizeof m, 0);
+    while (n < 0 && errno == EINTR && !asked_to_end);
+    if (n != (ssize_t)sizeof m || m.type != GUARD_DEADLINE)
+        return false;
+    arm(g, m.value);
+    return true;
+}
+
 /* Wait for the VM's end; returns its wait status. */
 static int watch(struct guard *g)
 {
@@ -170,32 +185,30 @@ static pid_t spawn(const struct guard *g, char **command)
     return pid;
 }
 
-static int parse(struct guard *g, int argc, char **argv, char ***ret_command,
-                 uint64_t *ret_deadline)
+static int parse(struct guard *g, int argc, char **argv, char ***ret_command)
 {
     uint64_t control, uid, gid;
-    if (argc < 9 || strcmp(argv[7], "--") != 0 || cl_parse_u64(argv[1], &control, NULL) < 0 ||
-        cl_parse_u64(argv[2], ret_deadline, NULL) < 0 || cl_parse_u64(argv[3], &uid, NULL) < 0 ||
-        cl_parse_u64(argv[4], &gid, NULL) < 0)
+    if (argc < 8 || strcmp(argv[6], "--") != 0 || cl_parse_u64(argv[1], &control, NULL) < 0 ||
+        cl_parse_u64(argv[2], &uid, NULL) < 0 || cl_parse_u64(argv[3], &gid, NULL) < 0)
         return -1;
     g->control = (int)control;
     g->jail = (struct jail){
         .uid = (uid_t)uid,
         .gid = (gid_t)gid,
-        .namespaces = strchr(argv[5], 'n'),
-        .in_user_namespace = strchr(argv[5], 'u'),
-        .change_uid = strchr(argv[5], 'c'),
-        .kvm = strchr(argv[5], 'k'),
-        .bare = strchr(argv[5], 'b'),
+        .namespaces = strchr(argv[4], 'n'),
+        .in_user_namespace = strchr(argv[4], 'u'),
+        .change_uid = strchr(argv[4], 'c'),
+        .kvm = strchr(argv[4], 'k'),
+        .bare = strchr(argv[4], 'b'),
         .nofile = GUARD_NOFILE,
     };
-    for (char *at = argv[6]; *at && g->jail.n_cgroups < JAIL_CGROUPS_MAX;) {
+    for (char *at = argv[5]; *at && g->jail.n_cgroups < JAIL_CGROUPS_MAX;) {
         g->jail.cgroups[g->jail.n_cgroups++] = at;
         at += strcspn(at, ":");
         if (*at)
             *at++ = '\0';
     }
-    *ret_command = argv + 8;
+    *ret_command = argv + 7;
     return 0;
 }
 
@@ -203,12 +216,9 @@ int main(int argc, char **argv)
 {
     struct guard g = {.control = -1, .timer = -1, .vm_fd = -1};
     char **command;
-    uint64_t deadline_ns;
-    if (parse(&g, argc, argv, &command, &deadline_ns) < 0) {
-        (void)fprintf(
-            stderr,
-            "usage: cloche-guard CONTROL_FD DEADLINE_NS UID GID FLAGS CGROUPS -- COMMAND...\n"
-            "started by cloche-worker, not by hand\n");
+    if (parse(&g, argc, argv, &command) < 0) {
+        (void)fprintf(stderr, "usage: cloche-guard CONTROL_FD UID GID FLAGS CGROUPS -- COMMAND...\n"
+                              "started by cloche-worker, not by hand\n");
         return 2;
     }
     (void)setsid();
@@ -220,7 +230,10 @@ int main(int argc, char **argv)
     g.timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (g.timer < 0)
         return 125;
-    arm(&g, deadline_ns);
+    if (!is_ordered(&g)) {
+        tell(&g, GUARD_ENDED, GUARD_CAUSE_KILLED, 0);
+        return 0;
+    }
     g.vm = spawn(&g, command);
     g.vm_fd = g.vm > 0 ? (int)syscall(SYS_pidfd_open, g.vm, 0) : -1;
     if (g.vm_fd < 0) {

@@ -325,15 +325,8 @@ static const struct guest_events guest_events = {on_hello, on_identity, NULL, on
 static void on_up(void *arg)
 {
     struct machine *m = arg;
-    struct cl_err err = {0};
-    m->saved.guard_pid = m->host->driver->guard_pid(m->vm);
-    m->saved.guard_start = vm_state_start_time(m->saved.guard_pid);
-    if (vm_state_save(m->host->state_dir, &m->saved, &err) < 0) {
-        fail_machine(m, &err);
-        return;
-    }
-    if (m->origin == VM_BOOT)
-        return; /* Hello comes when the agent is up */
+    if (m->state != MACHINE_STARTING || m->origin == VM_BOOT)
+        return; /* being stopped; or Hello comes when the agent is up */
     if (m->warm)
         identify_for_warmup(m);
     else
@@ -384,7 +377,6 @@ static int start_vm(struct machine *m, struct cl_err *err)
         .origin = m->origin,
         .uid = m->uid_slot >= 0 ? m->host->uid_base + (uid_t)m->uid_slot : 0,
         .cgroups = m->cgroup_arg,
-        .deadline_ns = cl_now_ns() + m->host->park_ttl_ns,
         .disk_dir = m->host->state_dir,
     };
     if (m->host->driver->start(m->host->loop, &spec, &events, m, &m->vm, err) < 0)
@@ -392,6 +384,18 @@ static int start_vm(struct machine *m, struct cl_err *err)
     uint64_t first = m->origin == VM_BOOT ? GUEST_STREAMS_BOOTED : GUEST_STREAMS_RESTORED;
     return guest_new(m->host->loop, m->host->driver->channel(m->vm), first, &guest_events, m,
                      &m->guest, err);
+}
+
+/* Only what a sweep can find may run. */
+static void let_start(struct machine *m)
+{
+    struct cl_err err = {0};
+    m->saved.guard_pid = m->host->driver->guard_pid(m->vm);
+    m->saved.guard_start = vm_state_start_time(m->saved.guard_pid);
+    if (vm_state_save(m->host->state_dir, &m->saved, &err) < 0)
+        fail_machine(m, &err);
+    else
+        machine_set_deadline(m, cl_now_ns() + m->host->park_ttl_ns);
 }
 
 int machine_start(struct machine_host *host, struct template *template, enum vm_origin origin,
@@ -431,6 +435,7 @@ int machine_start(struct machine_host *host, struct template *template, enum vm_
         return -1;
     }
     cl_timer_start(&m->timeout, host->start_timeout_ns);
+    let_start(m);
     *ret_machine = m;
     return 0;
 }

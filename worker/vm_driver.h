@@ -34,7 +34,6 @@ struct vm_spec {
     enum vm_origin origin;
     uid_t uid;            /* 0 = the worker's own */
     const char *cgroups;  /* "DIR:DIR" that it joins; NULL = none */
-    uint64_t deadline_ns; /* the guardian kills it then */
     const char *disk_dir; /* where its scratch disk is made */
 };
 
@@ -55,6 +54,7 @@ typedef void vm_done_fn(void *arg, const struct cl_err *err); /* err == NULL: do
 
 struct vm_driver {
     const char *name; /* "qemu/tcg", "qemu/kvm", "kvm" */
+    /* Make a VM's guardian; the VM itself starts with the first set_deadline. */
     int (*start)(struct cl_loop *loop, const struct vm_spec *spec, const struct vm_events *events,
                  void *arg, struct vm **ret_vm, struct cl_err *err) CL_MUST;
     /* The byte channel to the agent; borrowed, non-blocking, valid until on_end. */
@@ -67,7 +67,8 @@ struct vm_driver {
     /* Bytes of the host's disk that it takes now; UINT64_MAX when it has no disk to take more by.
      */
     uint64_t (*disk_taken)(const struct vm *vm);
-    /* Push the guardian's deadline. */
+    /* When the guardian kills it, on the monotonic clock.  The first one is the order to start: by
+     * then whoever comes after this worker must be able to find the guardian. */
     void (*set_deadline)(struct vm *vm, uint64_t deadline_ns);
     /* Write the VM's state into the template and end the VM; done runs before on_end. */
     int (*snapshot)(struct vm *vm, vm_done_fn *done, void *arg, struct cl_err *err) CL_MUST;

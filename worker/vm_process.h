@@ -74,7 +74,8 @@ int vm_reopen(int fd, int flags, int *ret_fd, struct cl_err *err) CL_MUST;
 /* Caller's storage; loop, what, events and arg are taken over.  Opens the far ends of the
  * guardian's socket and of stderr, so that a driver can share them. */
 int vm_process_open(struct vm_process *p, struct vm_fds *fds, struct cl_err *err) CL_MUST;
-/* Start it.  The fds are moved about, never closed: that is the caller's. */
+/* Start its guardian, and with the first deadline the process.  The fds are moved about, never
+ * closed: that is the caller's. */
 int vm_process_spawn(struct vm_process *p, const struct vm_command *command, struct vm_fds *fds,
                      struct cl_err *err) CL_MUST;
 /* Kill; the first reason that was given is the one that on_end tells. */

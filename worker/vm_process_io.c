@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -199,10 +198,10 @@ static int file_actions(struct vm_fds *far, posix_spawn_file_actions_t *actions,
     return rc == 0 ? 0 : cl_fail(err, CL_E_SYS, rc, "prepare the guardian's fds");
 }
 
-enum { GUARD_HEAD = 8 };
+enum { GUARD_HEAD = 7 };
 
 struct guard_args {
-    char control[16], deadline[32], uid[16], gid[16], flags[8];
+    char control[16], uid[16], gid[16], flags[8];
     char *argv[GUARD_HEAD + VM_ARGS_MAX + 1]; /* borrowed */
 };
 
@@ -210,7 +209,6 @@ static void make_guard_args(const struct vm_command *c, struct guard_args *a)
 {
     const struct vm_spec *spec = c->spec;
     (void)snprintf(a->control, sizeof a->control, "%d", VM_FD_CONTROL);
-    (void)snprintf(a->deadline, sizeof a->deadline, "%" PRIu64, spec->deadline_ns);
     (void)snprintf(a->uid, sizeof a->uid, "%u", spec->uid ? spec->uid : getuid());
     (void)snprintf(a->gid, sizeof a->gid, "%u", spec->uid ? c->host->gid : getgid());
     (void)snprintf(a->flags, sizeof a->flags, "%s%s%s%s-", c->host->namespaces ? "n" : "",
@@ -218,7 +216,6 @@ static void make_guard_args(const struct vm_command *c, struct guard_args *a)
                    c->jail);
     char *head[GUARD_HEAD] = {(char *)(uintptr_t)c->host->guard,
                               a->control,
-                              a->deadline,
                               a->uid,
                               a->gid,
                               a->flags,
