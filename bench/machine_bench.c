@@ -146,6 +146,7 @@ int main(int argc, char **argv)
         .root_fd = -1,
         .scratch_fd = -1,
         .channel_fd = -1,
+        .net_fd = -1,
         .console_fd = -1,
         .state_fd = memory_file("", 0),
     };

@@ -5,7 +5,7 @@
 
 #define FD(name) (1U << CONTROL_FD_##name)
 #define FDS_ALWAYS (FD(KVM) | FD(RAM) | FD(STATE) | FD(ROOT) | FD(CHANNEL))
-#define FDS_OPTIONAL (FD(SCRATCH) | FD(CONSOLE))
+#define FDS_OPTIONAL (FD(SCRATCH) | FD(CONSOLE) | FD(NET))
 #define FDS_OF_BOOT (FD(KERNEL) | FD(INITRD))
 
 /* --- order ---------------------------------------------------------------------------------- */
@@ -38,6 +38,7 @@ static const enum control_phase edges[CONTROL_PHASES_NR][CONTROL_COMMANDS_NR] = 
         {
             [CONTROL_PAUSE] = CONTROL_IS_PAUSED,
             [CONTROL_GROW] = CONTROL_RUNNING,
+            [CONTROL_BALLOON] = CONTROL_RUNNING,
             [CONTROL_STATS] = CONTROL_RUNNING,
             [CONTROL_STOP] = CONTROL_HAS_ENDED,
         },
@@ -46,6 +47,7 @@ static const enum control_phase edges[CONTROL_PHASES_NR][CONTROL_COMMANDS_NR] = 
             [CONTROL_RESUME] = CONTROL_RUNNING,
             [CONTROL_SAVE] = CONTROL_IS_SAVED,
             [CONTROL_GROW] = CONTROL_IS_PAUSED,
+            [CONTROL_BALLOON] = CONTROL_IS_PAUSED,
             [CONTROL_STATS] = CONTROL_IS_PAUSED,
             [CONTROL_STOP] = CONTROL_HAS_ENDED,
         },
@@ -68,11 +70,14 @@ const char *control_phase_name(enum control_phase phase)
 const char *control_type_name(enum control_type type)
 {
     static const char *const names[CONTROL_EVENTS_END] = {
-        [CONTROL_BOOT] = "boot",   [CONTROL_RESTORE] = "restore", [CONTROL_CMDLINE] = "cmdline",
-        [CONTROL_START] = "start", [CONTROL_PAUSE] = "pause",     [CONTROL_RESUME] = "resume",
-        [CONTROL_SAVE] = "save",   [CONTROL_GROW] = "grow",       [CONTROL_STATS] = "stats",
-        [CONTROL_STOP] = "stop",   [CONTROL_UP] = "up",           [CONTROL_PAUSED] = "paused",
-        [CONTROL_SAVED] = "saved", [CONTROL_ENDED] = "ended",     [CONTROL_STATS_ARE] = "stats are",
+        [CONTROL_BOOT] = "boot",       [CONTROL_RESTORE] = "restore",
+        [CONTROL_CMDLINE] = "cmdline", [CONTROL_START] = "start",
+        [CONTROL_PAUSE] = "pause",     [CONTROL_RESUME] = "resume",
+        [CONTROL_SAVE] = "save",       [CONTROL_GROW] = "grow",
+        [CONTROL_BALLOON] = "balloon", [CONTROL_STATS] = "stats",
+        [CONTROL_STOP] = "stop",       [CONTROL_UP] = "up",
+        [CONTROL_PAUSED] = "paused",   [CONTROL_SAVED] = "saved",
+        [CONTROL_ENDED] = "ended",     [CONTROL_STATS_ARE] = "stats are",
     };
     return (unsigned)type < CONTROL_EVENTS_END && names[type] ? names[type] : "unknown";
 }
@@ -103,13 +108,26 @@ static int check_fds(const struct control_message *m, unsigned n_fds, struct cl_
     return 0;
 }
 
+/* §5.1.4 of virtio wants no more; a group address would be a card that nobody can answer. */
+static int check_card(const struct control_setup *s, struct cl_err *err)
+{
+    static const uint8_t none[CONTROL_MAC_BYTES];
+    if (memcmp(s->zero, none, sizeof none) != 0)
+        return cl_fail(err, CL_E_PEER, 0, "control: the setup's last field is not 0");
+    bool has_card = s->fds & FD(NET), has_mac = memcmp(s->mac, none, sizeof none) != 0;
+    if (has_card != has_mac || (s->mac[0] & 1))
+        return cl_fail(err, CL_E_PEER, 0,
+                       "control: a network card and no address of its own, or the reverse");
+    return 0;
+}
+
 static int check_setup(const struct control_setup *s, struct cl_err *err)
 {
     if (s->version != CONTROL_VERSION)
         return cl_fail(err, CL_E_PEER, 0,
                        "control: version %u, not %d: worker and cloche-vmm are of two releases",
                        s->version, CONTROL_VERSION);
-    if (s->vcpus == 0 || s->vcpus > CONTROL_VCPUS_MAX || s->zero)
+    if (s->vcpus == 0 || s->vcpus > CONTROL_VCPUS_MAX)
         return cl_fail(err, CL_E_PEER, 0, "control: %u vCPUs, at most %d", s->vcpus,
                        CONTROL_VCPUS_MAX);
     if (s->mem_bytes < CONTROL_MEM_MIN_MIB * CL_MIB ||
@@ -117,7 +135,7 @@ static int check_setup(const struct control_setup *s, struct cl_err *err)
         s->mem_bytes % (CONTROL_MEM_STEP_MIB * CL_MIB))
         return cl_fail(err, CL_E_PEER, 0, "control: %llu bytes of memory",
                        (unsigned long long)s->mem_bytes);
-    return 0;
+    return check_card(s, err);
 }
 
 static int check_cmdline(const struct control_cmdline *c, struct cl_err *err)
@@ -125,6 +143,14 @@ static int check_cmdline(const struct control_cmdline *c, struct cl_err *err)
     if (c->bytes > CONTROL_CMDLINE_MAX || strnlen(c->text, sizeof c->text) != c->bytes)
         return cl_fail(err, CL_E_PEER, 0, "control: a command line of %u bytes, at most %d",
                        c->bytes, CONTROL_CMDLINE_MAX);
+    return 0;
+}
+
+static int check_balloon(const struct control_balloon *b, struct cl_err *err)
+{
+    if (b->bytes > CONTROL_MEM_MAX_MIB * CL_MIB)
+        return cl_fail(err, CL_E_PEER, 0, "control: a balloon of %llu bytes",
+                       (unsigned long long)b->bytes);
     return 0;
 }
 
@@ -152,6 +178,8 @@ static int check_body(const struct control_message *m, struct cl_err *err)
         return check_setup(&m->setup, err);
     if (m->type == CONTROL_CMDLINE)
         return check_cmdline(&m->cmdline, err);
+    if (m->type == CONTROL_BALLOON)
+        return check_balloon(&m->balloon, err);
     return m->type == CONTROL_GROW ? check_grow(&m->grow, err) : 0;
 }
 

@@ -21,7 +21,7 @@
 #include "base/util.h"
 
 enum {
-    CONTROL_VERSION = 1,
+    CONTROL_VERSION = 2,
     CONTROL_CMDLINE_MAX = 2043, /* bytes; Debian's kernel takes 2047 */
     CONTROL_TEXT_MAX = 239,
     CONTROL_VCPUS_MAX = 8,
@@ -43,6 +43,7 @@ enum control_type {
     CONTROL_RESUME,   /* answered by UP */
     CONTROL_SAVE,     /* state into its file; answered by SAVED */
     CONTROL_GROW,     /* the scratch disk's file was enlarged; before the guest hears of it */
+    CONTROL_BALLOON,  /* ask the guest for memory, or give it back */
     CONTROL_STATS,    /* answered by STATS_ARE */
     CONTROL_STOP,     /* answered by ENDED */
     CONTROL_COMMANDS_NR,
@@ -65,15 +66,20 @@ enum control_fd {
     CONTROL_FD_CONSOLE, /* serial output; may be missing */
     CONTROL_FD_KERNEL,  /* vmlinux (BOOT only) */
     CONTROL_FD_INITRD,  /* BOOT only */
+    CONTROL_FD_NET,     /* SOCK_SEQPACKET: a frame a message (vmm/net.h); may be missing: no network
+                           card */
     CONTROL_FDS,
 };
+
+enum { CONTROL_MAC_BYTES = 6 };
 
 struct control_setup {
     uint32_t version; /* CONTROL_VERSION: both are of one release */
     uint32_t vcpus;
     uint64_t mem_bytes;
-    uint32_t fds; /* bit N = enum control_fd N comes along */
-    uint32_t zero;
+    uint32_t fds;                   /* bit N = enum control_fd N comes along */
+    uint8_t mac[CONTROL_MAC_BYTES]; /* of the network card: unicast; zeros without one */
+    uint8_t zero[CONTROL_MAC_BYTES];
 };
 
 struct control_cmdline {
@@ -83,6 +89,10 @@ struct control_cmdline {
 
 struct control_grow {
     uint64_t disk_bytes;
+};
+
+struct control_balloon {
+    uint64_t bytes; /* that the guest shall do without; it gives them as it can */
 };
 
 enum control_end {
@@ -99,6 +109,7 @@ struct control_ended {
 struct control_stats {
     uint64_t cpu_ns;     /* of the monitor's process, guest and all */
     uint64_t peak_bytes; /* most resident memory so far */
+    uint64_t free_bytes; /* given back: pages that the guest reported free, and of the balloon */
 };
 
 struct control_message {
@@ -108,11 +119,12 @@ struct control_message {
         struct control_setup setup;
         struct control_cmdline cmdline;
         struct control_grow grow;
+        struct control_balloon balloon;
         struct control_ended ended;
         struct control_stats stats;
     };
 };
-_Static_assert(sizeof(struct control_setup) == 24, "fixed on the wire");
+_Static_assert(sizeof(struct control_setup) == 32, "fixed on the wire");
 _Static_assert(sizeof(struct control_cmdline) == 2048, "fixed on the wire");
 _Static_assert(sizeof(struct control_ended) == 244, "fixed on the wire");
 _Static_assert(sizeof(struct control_message) == 2056, "fixed on the wire");

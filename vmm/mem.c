@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 enum { PAGE = 4096 };
-#define HUGE_PAGE GM_DISCARD_UNIT
+#define HUGE_PAGE (UINT64_C(2) << 20)
 
 /* The whole range as one host pointer, or NULL.  Subtracting from our own side cannot wrap; and
  * as RAM ends before the hole, no range lies in both regions. */
@@ -58,25 +58,17 @@ int gm_iov(const struct guest_mem *gm, struct gpa at, size_t n, struct iovec *re
     return 0;
 }
 
-/* A template's pages go from its file; a clone's are covered by fresh ones. */
-static int drop_pages(const struct guest_mem *gm, uint8_t *at, size_t n)
-{
-    if (!gm->private_copy)
-        return madvise(at, n, MADV_REMOVE) < 0 ? -errno : 0;
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-    if (mmap(at, n, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED)
-        return -errno;
-    return madvise(at, n, MADV_DONTDUMP) < 0 ? -errno : 0;
-}
-
-/* base is aligned to the unit, so offsets are as good as addresses. */
-int gm_discard(const struct guest_mem *gm, struct iovec range)
+/* base is aligned to a page, so offsets are as good as addresses. */
+int gm_forget(const struct guest_mem *gm, struct iovec range)
 {
     uint64_t start = (uint64_t)((uint8_t *)range.iov_base - gm->base);
-    uint64_t end = (start + range.iov_len) & ~(GM_DISCARD_UNIT - 1);
     CL_ASSERT(start <= gm->low + gm->high && range.iov_len <= gm->low + gm->high - start);
-    start = (start + GM_DISCARD_UNIT - 1) & ~(GM_DISCARD_UNIT - 1);
-    return start < end ? drop_pages(gm, gm->base + start, end - start) : 0;
+    uint64_t end = (start + range.iov_len) & ~(uint64_t)(PAGE - 1);
+    start = (start + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+    if (start >= end)
+        return 0;
+    int advice = gm->private_copy ? MADV_DONTNEED : MADV_REMOVE;
+    return madvise(gm->base + start, end - start, advice) < 0 ? -errno : 0;
 }
 
 static uint16_t *ring_index(const struct guest_mem *gm, struct gpa at)

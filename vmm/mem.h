@@ -59,12 +59,10 @@ int gm_write(const struct guest_mem *gm, struct gpa at, const void *src, size_t 
  * reader at any time.  -EFAULT as above. */
 int gm_iov(const struct guest_mem *gm, struct gpa at, size_t n, struct iovec *ret) CL_MUST;
 
-/* Give the whole 2 MiB pieces of a range that came from gm_iov() back to the host; they read as
- * zero from then on, in a clone too (MADV_DONTNEED would bring the template's bytes back).  Smaller
- * pieces stay: without that a guest could cut our mapping into as many as the kernel allows. 0 or
- * -errno. */
-#define GM_DISCARD_UNIT (UINT64_C(2) << 20)
-int gm_discard(const struct guest_mem *gm, struct iovec range) CL_MUST;
+/* Give the whole pages of a range that came from gm_iov() back to the host.  Until they are written
+ * again they read as zeros, or in a clone as the template has them: to the guest that gave them,
+ * uninitialised.  Costs no mapping, so that any number may go.  0 or -errno. */
+int gm_forget(const struct guest_mem *gm, struct iovec range) CL_MUST;
 
 /* A ring index (little-endian, as the host is): the load acquires what the guest wrote before it,
  * the store releases what we wrote before it, and a load after a store sees what came before the

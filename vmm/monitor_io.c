@@ -50,7 +50,7 @@ static void end(struct monitor *m, enum control_end cause, const char *why)
 
 static int load(struct monitor *m, const char *cmdline, struct cl_err *err)
 {
-    const struct vm_config config = {
+    struct vm_config config = {
         .mem_bytes = m->setup.setup.mem_bytes,
         .vcpus = m->setup.setup.vcpus,
         .cmdline = cmdline,
@@ -62,10 +62,12 @@ static int load(struct monitor *m, const char *cmdline, struct cl_err *err)
         .scratch_fd = m->fds[CONTROL_FD_SCRATCH],
         .channel_fd = m->fds[CONTROL_FD_CHANNEL],
         .console_fd = m->fds[CONTROL_FD_CONSOLE],
+        .net_fd = m->fds[CONTROL_FD_NET],
         .state_fd = m->fds[CONTROL_FD_STATE],
         .restore = !cmdline,
         .vcpu_filter = &m->filters[VMM_THREAD_VCPU],
     };
+    memcpy(config.mac, m->setup.setup.mac, sizeof config.mac);
     if (vm_create(&config, &m->vm, err) < 0)
         return -1;
     return cmdline ? vm_boot(m->vm, err) : vm_restore(m->vm, err);
@@ -146,6 +148,13 @@ static int do_grow(struct monitor *m, const struct control_message *c, struct cl
     return 0;
 }
 
+static int do_balloon(struct monitor *m, const struct control_message *c, struct cl_err *err)
+{
+    (void)err;
+    vm_set_balloon(m->vm, c->balloon.bytes);
+    return 0;
+}
+
 static uint64_t ns_of(const struct timeval *tv)
 {
     return (uint64_t)tv->tv_sec * CL_NS_PER_S + (uint64_t)tv->tv_usec * CL_NS_PER_US;
@@ -159,7 +168,8 @@ static int do_stats(struct monitor *m, const struct control_message *c, struct c
         return cl_fail(err, CL_E_SYS, errno, "getrusage");
     struct control_message event = {.type = CONTROL_STATS_ARE,
                                     .stats = {.cpu_ns = ns_of(&u.ru_utime) + ns_of(&u.ru_stime),
-                                              .peak_bytes = (uint64_t)u.ru_maxrss * CL_KIB}};
+                                              .peak_bytes = (uint64_t)u.ru_maxrss * CL_KIB,
+                                              .free_bytes = vm_freed_bytes(m->vm)}};
     say(m, &event);
     return 0;
 }
@@ -174,10 +184,10 @@ static int do_stop(struct monitor *m, const struct control_message *c, struct cl
 typedef int command_fn(struct monitor *m, const struct control_message *c, struct cl_err *err);
 
 static command_fn *const commands[CONTROL_COMMANDS_NR] = {
-    [CONTROL_BOOT] = do_boot, [CONTROL_RESTORE] = do_restore, [CONTROL_CMDLINE] = do_cmdline,
-    [CONTROL_START] = do_go,  [CONTROL_PAUSE] = do_pause,     [CONTROL_RESUME] = do_go,
-    [CONTROL_SAVE] = do_save, [CONTROL_GROW] = do_grow,       [CONTROL_STATS] = do_stats,
-    [CONTROL_STOP] = do_stop,
+    [CONTROL_BOOT] = do_boot,   [CONTROL_RESTORE] = do_restore, [CONTROL_CMDLINE] = do_cmdline,
+    [CONTROL_START] = do_go,    [CONTROL_PAUSE] = do_pause,     [CONTROL_RESUME] = do_go,
+    [CONTROL_SAVE] = do_save,   [CONTROL_GROW] = do_grow,       [CONTROL_BALLOON] = do_balloon,
+    [CONTROL_STATS] = do_stats, [CONTROL_STOP] = do_stop,
 };
 
 /* --- from the worker ------------------------------------------------------------------------ */

@@ -57,6 +57,7 @@ static const struct vmm_allow main_rows[] = {
     CALL(pwrite64, "the state of a snapshot"),
     CALL(ftruncate, "the same"),
     CALL(lseek, "the size of a scratch disk that has grown"),
+    CALL(madvise, "memory that the guest gives back"),
     CALL(getrusage, "statistics"),
     CALL(exit_group, "the end"),
     IOCTL(KVM_SIGNAL_MSI, "a device interrupts"),

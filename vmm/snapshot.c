@@ -103,8 +103,9 @@ static void save_devices(const struct vm *vm, struct state_writer *out)
     if (vm->slots[VM_VSOCK])
         vsock_save(&vm->vsock, out);
     rng_save(&vm->rng, out);
-    if (vm->slots[VM_BALLOON])
-        balloon_save(&vm->balloon, out);
+    balloon_save(&vm->balloon, out);
+    if (vm->slots[VM_NET])
+        net_save(&vm->net, out);
 }
 
 static int write_state(int fd, const uint8_t *data, size_t n, struct cl_err *err)
@@ -201,9 +202,9 @@ static int load_devices(struct vm *vm, struct state_reader *in, struct cl_err *e
         return cl_wrap(err, "scratch disk");
     if (vm->slots[VM_VSOCK] && vsock_load(&vm->vsock, in, err) < 0)
         return cl_wrap(err, "vsock");
-    if (rng_load(&vm->rng, in, err) < 0)
+    if (rng_load(&vm->rng, in, err) < 0 || balloon_load(&vm->balloon, in, err) < 0)
         return -1;
-    return vm->slots[VM_BALLOON] ? balloon_load(&vm->balloon, in, err) : 0;
+    return vm->slots[VM_NET] ? net_load(&vm->net, in, err) : 0;
 }
 
 /* Notifications of the moment of the save, in either direction, are not lost but repeated. */

@@ -145,6 +145,7 @@ static void reset(struct virtio *v)
     struct virtio fresh = {.ops = v->ops, .dev = v->dev, .mem = v->mem, .irq = v->irq};
     fresh.generation = v->generation;
     fresh.refused = v->refused;
+    fresh.deferred = v->deferred;
     *v = fresh;
     if (v->ops->reset)
         v->ops->reset(v->dev);
@@ -238,12 +239,38 @@ static void write_queue(struct virtio *v, uint32_t offset, uint32_t value)
         set_half(&s->device.v, high, value);
 }
 
+static bool is_at_work(const struct virtio *v, unsigned queue)
+{
+    return virtio_is_live(v) && virtq_is_live(&v->queue[queue]);
+}
+
 static void write_notify(struct virtio *v, uint32_t queue)
 {
-    if (virtio_is_live(v) && queue < v->ops->n_queues && virtq_is_live(&v->queue[queue]))
-        v->ops->notify(v->dev, queue);
-    else
+    if (queue >= v->ops->n_queues || !is_at_work(v, queue))
         refuse(v);
+    else if (v->deferred)
+        v->pending |= 1U << queue;
+    else
+        v->ops->notify(v->dev, queue);
+}
+
+void virtio_defer(struct virtio *v)
+{
+    v->deferred = true;
+}
+
+bool virtio_is_waiting(const struct virtio *v)
+{
+    return v->pending != 0;
+}
+
+void virtio_serve(struct virtio *v)
+{
+    uint32_t pending = v->pending;
+    v->pending = 0;
+    for (unsigned i = 0; i < v->ops->n_queues; i++)
+        if (pending & 1U << i && is_at_work(v, i))
+            v->ops->notify(v->dev, i);
 }
 
 static void write_register(struct virtio *v, uint32_t offset, uint32_t value)
@@ -476,7 +503,7 @@ int virtio_load(struct virtio *v, struct state_reader *r, struct cl_err *err)
 void virtio_kick(struct virtio *v)
 {
     for (unsigned i = 0; i < v->ops->n_queues; i++)
-        if (virtio_is_live(v) && virtq_is_live(&v->queue[i]))
+        if (is_at_work(v, i))
             v->ops->notify(v->dev, i);
     if (virtio_is_live(v))
         interrupt(v, ISR_USED);

@@ -5,7 +5,8 @@
  * Thread:  the device lock.
  *
  * A device is a table of functions (struct virtio_ops) and a struct that starts with a struct
- * virtio.  Its functions run inside virtio_write(), on the vCPU thread that wrote.
+ * virtio.  Its functions run inside virtio_write(), on the vCPU thread that wrote; but `notify` of
+ * a deferred one runs inside virtio_serve(), on whichever thread calls that.
  *
  *              1                3                   0xb                0xf
  *   reset ─ACKNOWLEDGE─► ─DRIVER─► features ─FEATURES_OK─► queues ─DRIVER_OK─► live ──► broken
@@ -84,11 +85,18 @@ struct virtio {
     struct virtq queue[VIRTIO_QUEUES_MAX];       /* what was latched at DRIVER_OK */
     enum virtq_fault fault;                      /* why status has NEEDS_RESET */
     uint64_t refused;                            /* accesses that the contract forbids */
+    bool deferred;                               /* notifications wait for virtio_serve() */
+    uint32_t pending;                            /* bit n: queue n waits */
 };
 
 /* ops and mem must outlive v; dev is what the functions of ops get. */
 void virtio_init(struct virtio *v, const struct virtio_ops *ops, void *dev,
                  const struct guest_mem *mem, struct irq_line irq);
+
+/* For a device whose work a vCPU's thread may not do: from now on its notifications wait. */
+void virtio_defer(struct virtio *v);
+bool virtio_is_waiting(const struct virtio *v);
+void virtio_serve(struct virtio *v);
 
 /* The guest's accesses; offset < VIRTIO_MMIO_BYTES, width in bytes (any; what is not 4 below
  * VIRTIO_CONFIG_AT, or not 1, 2 or 4 above, or not aligned, reads as 0 and writes nothing). */

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -14,7 +13,6 @@
 #include "vmm/msr.h"
 #include "vmm/vm_priv.h"
 
-#define DEVICES_BASE UINT64_C(0xd0000000)
 #define KVM_TSS_BASE UINT64_C(0xfffbd000)
 
 enum { FIRST_GSI = 5 };
@@ -36,106 +34,7 @@ static struct irq_line line_of(struct vm *vm, unsigned gsi)
     return (struct irq_line){.raise = ioapic_raise, .chip = &vm->ioapic, .gsi = gsi};
 }
 
-/* --- the guest's accesses, on a vCPU's thread ---------------------------------------------- */
-
-static void access_port(struct vm *vm, struct vcpu_access *a)
-{
-    if (a->write)
-        ports_write(&vm->ports, (uint16_t)a->address, a->width, a->value);
-    else
-        a->value = ports_read(&vm->ports, (uint16_t)a->address, a->width);
-}
-
-static void access_ioapic(struct vm *vm, struct vcpu_access *a)
-{
-    uint32_t offset = (uint32_t)(a->address - IOAPIC_BASE);
-    if (a->write)
-        ioapic_write(&vm->ioapic, offset, a->width, a->value);
-    else
-        a->value = ioapic_read(&vm->ioapic, offset, a->width);
-}
-
-static void access_device(struct virtio *device, struct vcpu_access *a)
-{
-    uint32_t offset = (uint32_t)(a->address % VIRTIO_MMIO_BYTES);
-    if (a->write)
-        virtio_write(device, offset, a->width, a->value);
-    else
-        a->value = virtio_read(device, offset, a->width);
-}
-
-static void access_mmio(struct vm *vm, struct vcpu_access *a)
-{
-    uint64_t slot = (a->address - DEVICES_BASE) / VIRTIO_MMIO_BYTES;
-    if (a->address >= IOAPIC_BASE && a->address - IOAPIC_BASE < IOAPIC_BYTES)
-        access_ioapic(vm, a);
-    else if (a->address >= DEVICES_BASE && slot < VM_SLOTS_NR && vm->slots[slot])
-        access_device(vm->slots[slot], a);
-    else
-        a->value = UINT32_MAX; /* nobody there */
-}
-
-static void wake_main(struct vm *vm)
-{
-    uint64_t one = 1;
-    (void)!write(vm->wake_fd, &one, sizeof one); /* it fails only when it is full: awake already */
-}
-
-/* What the main loop should poll the channel for; the guest's accesses change it. */
-static short channel_events(const struct vm *vm)
-{
-    return vm->slots[VM_VSOCK] ? vsock_poll_events(&vm->vsock) : 0;
-}
-
-/* Does the main loop wait for something else than it should? */
-static bool polls_wrongly(struct vm *vm)
-{
-    short events = channel_events(vm);
-    bool wrongly = events != vm->polled;
-    vm->polled = events; /* one call is enough: it asks again before it sleeps */
-    return wrongly;
-}
-
-static bool access_bus(void *arg, struct vcpu_access *access)
-{
-    struct vm *vm = arg;
-    (void)pthread_mutex_lock(&vm->devices);
-    if (access->space == VCPU_PORT)
-        access_port(vm, access);
-    else
-        access_mmio(vm, access);
-    bool goes_on = vm->ports.end == PORTS_RUNNING;
-    bool news = polls_wrongly(vm);
-    (void)pthread_mutex_unlock(&vm->devices);
-    if (news)
-        wake_main(vm);
-    return goes_on;
-}
-
-/* --- the main loop's side ------------------------------------------------------------------ */
-
-size_t vm_pollfds(struct vm *vm, struct pollfd fds[static VM_POLLFDS])
-{
-    fds[0] = (struct pollfd){.fd = vm->wake_fd, .events = POLLIN};
-    (void)pthread_mutex_lock(&vm->devices);
-    vm->polled = channel_events(vm);
-    fds[1] = (struct pollfd){.fd = vm->polled ? vm->config.channel_fd : -1, .events = vm->polled};
-    (void)pthread_mutex_unlock(&vm->devices);
-    return VM_POLLFDS;
-}
-
-void vm_on_poll(struct vm *vm, const struct pollfd *fds, size_t n)
-{
-    uint64_t count;
-    CL_ASSERT(n == VM_POLLFDS);
-    if (fds[0].revents)
-        (void)!read(vm->wake_fd, &count, sizeof count); /* it only wakes */
-    if (!fds[1].revents)
-        return;
-    (void)pthread_mutex_lock(&vm->devices);
-    vsock_on_host(&vm->vsock, fds[1].revents);
-    (void)pthread_mutex_unlock(&vm->devices);
-}
+/* --- how it ended ---------------------------------------------------------------------------- */
 
 static enum vm_end end_of_ports(enum ports_end end)
 {
@@ -253,6 +152,15 @@ static int add_vsock(struct vm *vm, struct cl_err *err)
     return 0;
 }
 
+static void add_net(struct vm *vm)
+{
+    if (vm->config.net_fd < 0)
+        return;
+    net_init(&vm->net, vm->config.net_fd, vm->config.mac, &vm->mem,
+             line_of(vm, FIRST_GSI + VM_NET));
+    vm->slots[VM_NET] = &vm->net.v;
+}
+
 static int add_devices(struct vm *vm, struct cl_err *err)
 {
     ioapic_init(&vm->ioapic, send_interrupt, vm);
@@ -266,10 +174,10 @@ static int add_devices(struct vm *vm, struct cl_err *err)
         return -1;
     rng_init(&vm->rng, &vm->mem, line_of(vm, FIRST_GSI + VM_RNG));
     vm->slots[VM_RNG] = &vm->rng.v;
-    if (vm->config.balloon) {
-        balloon_init(&vm->balloon, &vm->mem, line_of(vm, FIRST_GSI + VM_BALLOON));
-        vm->slots[VM_BALLOON] = &vm->balloon.v;
-    }
+    balloon_init(&vm->balloon, &vm->mem, line_of(vm, FIRST_GSI + VM_BALLOON));
+    vm->slots[VM_BALLOON] = &vm->balloon.v;
+    add_net(vm);
+    vm_defer_devices(vm);
     return 0;
 }
 
@@ -332,7 +240,7 @@ static struct acpi_machine machine_of(const struct vm *vm)
     for (unsigned i = 0; i < VM_SLOTS_NR; i++) {
         if (vm->slots[i])
             machine.devices[machine.n_devices++] =
-                (struct acpi_device){.base = (uint32_t)(DEVICES_BASE + i * VIRTIO_MMIO_BYTES),
+                (struct acpi_device){.base = (uint32_t)(VM_DEVICES_BASE + i * VIRTIO_MMIO_BYTES),
                                      .bytes = VIRTIO_MMIO_BYTES,
                                      .gsi = FIRST_GSI + i};
     }
@@ -359,7 +267,7 @@ int vm_boot(struct vm *vm, struct cl_err *err)
 
 int vm_ready(struct vm *vm, struct cl_err *err)
 {
-    struct vcpu_bus bus = {.access = access_bus, .arg = vm};
+    struct vcpu_bus bus = {.access = vm_access, .arg = vm};
     return vcpu_start(&vm->gate, bus, err);
 }
 
@@ -387,6 +295,22 @@ void vm_stop(struct vm *vm)
     (void)pthread_mutex_lock(&vm->devices);
     serial_flush(&vm->serial);
     (void)pthread_mutex_unlock(&vm->devices);
+}
+
+void vm_set_balloon(struct vm *vm, uint64_t bytes)
+{
+    (void)pthread_mutex_lock(&vm->devices);
+    balloon_set_target(&vm->balloon,
+                       (uint32_t)(CL_MIN(bytes, vm->config.mem_bytes) / BALLOON_PAGE));
+    (void)pthread_mutex_unlock(&vm->devices);
+}
+
+uint64_t vm_freed_bytes(struct vm *vm)
+{
+    (void)pthread_mutex_lock(&vm->devices);
+    uint64_t bytes = vm->balloon.reported_bytes + vm->balloon.taken_bytes;
+    (void)pthread_mutex_unlock(&vm->devices);
+    return bytes;
 }
 
 int vm_grow_scratch(struct vm *vm, struct cl_err *err)

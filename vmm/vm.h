@@ -9,7 +9,7 @@
  * is under one lock, the device lock, which only this file and its parts know.
  *
  *     MMIO   0xd0000000 + n * 0x1000   device n: 0 root disk, 1 scratch disk, 2 vsock, 3 rng,
- *                                      4 balloon
+ *                                      4 balloon, 5 network card
  *            0xfec00000                interrupt controller
  *     GSI    4 serial, 5 + n device n
  */
@@ -25,7 +25,7 @@
 #include "base/own.h"
 #include "base/util.h"
 
-enum { VM_DEVICES_MAX = 8, VM_VCPUS_MAX = 8, VM_POLLFDS = 2, VM_GUEST_CID = 3 };
+enum { VM_DEVICES_MAX = 8, VM_VCPUS_MAX = 8, VM_POLLFDS = 3, VM_GUEST_CID = 3, VM_MAC_BYTES = 6 };
 
 struct vmm_filter;
 
@@ -40,11 +40,11 @@ struct vm_config {
     int root_fd;              /* read-only disk; -1 = none */
     int scratch_fd;           /* writable disk; -1 = none */
     int channel_fd;           /* host's side of the agent's vsock port; -1 = no vsock */
-    int console_fd;           /* serial output; -1 = nowhere */
-    int state_fd;             /* read by vm_restore() */
-    bool restore;             /* vm_restore() follows, not vm_boot() */
-    bool balloon; /* with a device that takes free pages back; it needs mmap and madvise, which
-                     the filters of cloche-vmm do not allow */
+    int net_fd;               /* the network card's wire (vmm/net.h); -1 = no card */
+    uint8_t mac[VM_MAC_BYTES];
+    int console_fd;                       /* serial output; -1 = nowhere */
+    int state_fd;                         /* read by vm_restore() */
+    bool restore;                         /* vm_restore() follows, not vm_boot() */
     const struct vmm_filter *vcpu_filter; /* borrowed: entered by each vCPU's thread before its
                                              first guest instruction; then there is no vm_stop() and
                                              vm_free(), but exit; NULL = none */
@@ -98,6 +98,10 @@ void vm_on_poll(struct vm *vm, const struct pollfd *fds, size_t n);
 /* VM_RUNS until the guest has ended; vm_pollfds() tells when to ask. */
 void vm_report(struct vm *vm, struct vm_report *ret_report);
 
+/* Ask the guest for so many bytes of its memory, or, with fewer than before, give some back. */
+void vm_set_balloon(struct vm *vm, uint64_t bytes);
+/* What the guest has given back since this machine was made, by the balloon or as free pages. */
+uint64_t vm_freed_bytes(struct vm *vm);
 /* The scratch disk's file has grown; while paused or before vm_run(). */
 int vm_grow_scratch(struct vm *vm, struct cl_err *err) CL_MUST;
 

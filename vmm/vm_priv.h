@@ -1,4 +1,4 @@
-/* vmm/vm_priv.h - the inside of a machine, for vm.c and snapshot.c. */
+/* vmm/vm_priv.h - the inside of a machine, for vm.c, vm_serve.c and snapshot.c. */
 #ifndef CL_VMM_VM_PRIV_H
 #define CL_VMM_VM_PRIV_H
 
@@ -11,6 +11,7 @@
 #include "vmm/kvm.h"
 #include "vmm/mem.h"
 #include "vmm/msr.h"
+#include "vmm/net.h"
 #include "vmm/ports.h"
 #include "vmm/rng.h"
 #include "vmm/serial.h"
@@ -18,11 +19,17 @@
 #include "vmm/vm.h"
 #include "vmm/vsock.h"
 
-enum vm_slot { VM_ROOT, VM_SCRATCH, VM_VSOCK, VM_RNG, VM_BALLOON, VM_SLOTS_NR };
+#define VM_DEVICES_BASE UINT64_C(0xd0000000)
+
+enum vm_slot { VM_ROOT, VM_SCRATCH, VM_VSOCK, VM_RNG, VM_BALLOON, VM_NET, VM_SLOTS_NR };
+/* Sockets that the main loop listens on for a device. */
+enum vm_wire { VM_CHANNEL, VM_FRAMES, VM_WIRES_NR };
 /* Of the file: all vCPUs, the devices and the vsock's buffer, with room.  Without it a state could
  * be of any size. */
 enum { VM_STATE_MAX = 512 << 10 };
 _Static_assert((int)VM_SLOTS_NR <= (int)VM_DEVICES_MAX, "the MMIO map has room");
+_Static_assert((int)VM_POLLFDS == 1 + (int)VM_WIRES_NR, "a wake-up, and the wires");
+_Static_assert((int)VM_MAC_BYTES == (int)NET_MAC_BYTES, "one length, two names");
 _Static_assert((int)VM_VCPUS_MAX == (int)VCPUS_MAX, "one limit, two names");
 
 struct vm {
@@ -47,10 +54,16 @@ struct vm {
     struct vsock vsock;
     struct rng rng;
     struct balloon balloon;
+    struct net net;
     struct virtio *slots[VM_SLOTS_NR]; /* borrowed from the devices above; NULL = absent */
-    short polled;                      /* what the main loop waits for on the channel */
+    short polled[VM_WIRES_NR];         /* what the main loop waits for on each */
 
     uint8_t state[VM_STATE_MAX]; /* untouched, so not resident, until vm_save() or vm_restore() */
 };
+
+/* Once, when all devices are there: some wait for the main loop from now on. */
+void vm_defer_devices(struct vm *vm);
+/* An access of a guest, on its vCPU's thread; false when it ended the machine.  arg is the vm. */
+bool vm_access(void *arg, struct vcpu_access *access);
 
 #endif

@@ -70,6 +70,7 @@ struct vm_config guest_config(const struct guest *g, unsigned vcpus)
                               .root_fd = -1,
                               .scratch_fd = -1,
                               .channel_fd = -1,
+                              .net_fd = -1,
                               .console_fd = g->console_fd,
                               .state_fd = -1};
 }

@@ -85,43 +85,31 @@ static void test_every_way_to_end_is_told_apart(void **state)
 
 /* Exit status = number of the first check that fails; 0 = none. */
 #define CHECK(number, compare) "mov $" #number ", %bl\n" compare "\n jne 9f\n"
-GUEST(virtio, GUEST_MAP_DEVICES "mov $0xd0003000, %esi\n" /* the source of entropy */
-      CHECK(1, "cmpl $0x74726976, (%rsi)")                /* magic, version, device id */
-      CHECK(2, "cmpl $2, 4(%rsi)") CHECK(3, "cmpl $4, 8(%rsi)")
-          CHECK(4, "cmpb $0, (%rsi)")               /* too narrow */
+/* clang-format off */
+GUEST(virtio, GUEST_MAP_DEVICES
+      "mov $0xd0003000, %esi\n" /* the source of entropy: magic, version, device id */
+      CHECK(1, "cmpl $0x74726976, (%rsi)")
+      CHECK(2, "cmpl $2, 4(%rsi)")
+      CHECK(3, "cmpl $4, 8(%rsi)")
+      CHECK(4, "cmpb $0, (%rsi)") /* too narrow */
       "movl $1, 0x70(%rsi)\n movl $3, 0x70(%rsi)\n" /* ACKNOWLEDGE, DRIVER */
-      CHECK(5, "cmpl $3, 0x70(%rsi)") "movl $1, 0x14(%rsi)\n" CHECK(
-          6, "cmpl $1, 0x10(%rsi)")                          /* VERSION_1 */
-      CHECK(7, "cmpl $-1, 0x1000(%rsi)")                     /* nobody: all ones */
-      "mov $0xd0000000, %esi\n" CHECK(8, "cmpl $-1, (%rsi)") /* no disk here */
-      CHECK(9, "cmpq $-1, (%rsi)")                           /* eight bytes: two halves */
-      "in $0x64, %al\n" CHECK(
-          10, "cmp $0xff, %al") "mov $0x0a, %al\n out %al, $0x70\n in $0x71, "
-                                "%al\n" CHECK(11, "cmp $0x26, %al") "mov $0xcf8, %dx\n in %dx, "
-                                                                    "%eax\n" CHECK(12,
-                                                                                   "cmp $-1, "
-                                                                                   "%eax") "mov"
-                                                                                           " $"
-                                                                                           "0, "
-                                                                                           "%bl"
-                                                                                           "\n9"
-                                                                                           ": "
-                                                                                           "mov"
-                                                                                           " %"
-                                                                                           "bl,"
-                                                                                           " %"
-                                                                                           "al"
-                                                                                           "\n "
-                                                                                           "out"
-                                                                                           " %"
-                                                                                           "al,"
-                                                                                           " $"
-                                                                                           "0xf"
-                                                                                           "4\n"
-                                                                                           "1: "
-                                                                                           "jmp"
-                                                                                           " 1b"
-                                                                                           "\n");
+      CHECK(5, "cmpl $3, 0x70(%rsi)")
+      "movl $1, 0x14(%rsi)\n"
+      CHECK(6, "cmpl $1, 0x10(%rsi)") /* VERSION_1 */
+      CHECK(7, "cmpl $5, 0x1008(%rsi)") /* the balloon */
+      CHECK(8, "cmpl $-1, 0x2000(%rsi)") /* no network card, nobody: all ones */
+      "mov $0xd0000000, %esi\n"
+      CHECK(9, "cmpl $-1, (%rsi)") /* no disk here */
+      CHECK(10, "cmpq $-1, (%rsi)") /* eight bytes: two halves */
+      "in $0x64, %al\n"
+      CHECK(11, "cmp $0xff, %al")
+      "mov $0x0a, %al\n out %al, $0x70\n in $0x71, %al\n"
+      CHECK(12, "cmp $0x26, %al")
+      "mov $0xcf8, %dx\n in %dx, %eax\n"
+      CHECK(13, "cmp $-1, %eax")
+      "mov $0, %bl\n"
+      "9: mov %bl, %al\n out %al, $0xf4\n 1: jmp 1b\n");
+/* clang-format on */
 
 static void test_registers_are_where_the_tables_say(void **state)
 {

@@ -190,6 +190,7 @@ static enum cl_code restore(const struct guest *g, const uint8_t *bytes, size_t 
                                .root_fd = -1,
                                .scratch_fd = -1,
                                .channel_fd = -1,
+                               .net_fd = -1,
                                .console_fd = -1,
                                .state_fd = fd,
                                .restore = true};

@@ -10,7 +10,7 @@
 #include "tests/unit/vmm/driver.h"
 #include "vmm/balloon.h"
 
-enum { SIZE = 16, UNIT = 2 << 20, RAM = 8 * UNIT, REPORTING = 2 };
+enum { SIZE = 16, UNIT = 2 << 20, RAM = 8 * UNIT, INFLATE = 0, DEFLATE = 1, REPORTING = 2 };
 
 static struct drv drv;
 static struct balloon balloon;
@@ -46,7 +46,7 @@ static void test_a_report_frees_the_hosts_pages(void **state)
 {
     (void)state;
     const struct drv_desc pieces[] = {{2 * UNIT, 2 * UNIT, DRV_WRITE, 0},
-                                      {5 * UNIT + 4096, UNIT, DRV_WRITE, 0},
+                                      {5 * UNIT + 4096, 4095, DRV_WRITE, 0},
                                       {6 * UNIT, UNIT, DRV_WRITE, 0}};
     memset(drv.mem.base + UNIT, 7, RAM - UNIT);
     uint64_t before = file_bytes();
@@ -59,18 +59,52 @@ static void test_a_report_frees_the_hosts_pages(void **state)
         assert_int_equal(drv.mem.base[i * UNIT], i == 2 || i == 3 || i == 6 ? 0 : 7);
 }
 
-static void test_inflated_pages_come_back_unread(void **state)
+static void put_pages(unsigned queue, const uint32_t *pfns, uint32_t n)
+{
+    const struct drv_desc piece = {4096, n * 4, 0, 0};
+    drv_put(&drv, 4096, pfns, n * 4);
+    drv_chain(&drv, queue, SIZE, 0, &piece, 1);
+    drv_notify(&balloon.v, queue);
+}
+
+static void test_inflated_pages_leave_the_host(void **state)
 {
     (void)state;
-    const struct drv_desc piece = {4096, 4096, 0, 0};
-    uint32_t pfn = UINT32_MAX;
-    drv_put(&drv, 4096, &pfn, 4);
-    for (unsigned queue = 0; queue < REPORTING; queue++) {
-        drv_chain(&drv, queue, SIZE, 0, &piece, 1);
-        drv_notify(&balloon.v, queue);
-        assert_int_equal(drv_used_idx(&drv, queue), 1);
-    }
+    const uint32_t pfns[] = {UNIT / 4096, RAM / 4096, UINT32_MAX, UNIT / 4096 + 2};
+    memset(drv.mem.base + UNIT, 7, UNIT);
+    drv.mem.base[4096] = 1; /* the list's own page */
+    uint64_t before = file_bytes();
+    put_pages(INFLATE, pfns, CL_COUNT(pfns));
+    assert_int_equal(before - file_bytes(), 2 * 4096);
+    assert_int_equal(balloon.taken_bytes, 2 * 4096);
+    assert_int_equal(drv.mem.base[UNIT + 4096], 7);
+    assert_int_equal(drv_used_idx(&drv, INFLATE), 1);
+    put_pages(DEFLATE, pfns, CL_COUNT(pfns));
+    assert_int_equal(drv_used_idx(&drv, DEFLATE), 1);
+    assert_int_equal(balloon.taken_bytes, 2 * 4096);
     assert_int_equal(balloon.v.status, 0xf);
+}
+
+static void test_more_pages_than_anybody_sends_break_the_device(void **state)
+{
+    (void)state;
+    static const uint32_t pfns[BALLOON_PAGES_MAX + 1];
+    put_pages(INFLATE, pfns, BALLOON_PAGES_MAX);
+    assert_int_equal(balloon.v.fault, VIRTQ_NO_FAULT);
+    put_pages(INFLATE, pfns, BALLOON_PAGES_MAX + 1);
+    assert_int_equal(balloon.v.fault, VIRTQ_FAULT_SHAPE);
+}
+
+static void test_the_guest_hears_of_a_target(void **state)
+{
+    (void)state;
+    uint32_t generation = drv_r(&balloon.v, 0xfc);
+    unsigned irqs = drv.irqs;
+    balloon_set_target(&balloon, 1000);
+    assert_int_equal(virtio_read(&balloon.v, 0x100, 4), 1000);
+    assert_int_not_equal(drv_r(&balloon.v, 0xfc), generation);
+    assert_int_equal(drv.irqs, irqs + 1);
+    assert_int_equal(drv_r(&balloon.v, 0x60), 2);
 }
 
 static void test_a_report_outside_ram_breaks_the_device(void **state)
@@ -102,15 +136,17 @@ static void test_config_and_state(void **state)
     struct state_head head;
     uint8_t data[512];
     size_t n = 0;
+    balloon_set_target(&balloon, 5);
     virtio_write(&balloon.v, 0x104, 4, 99);
     virtio_write(&balloon.v, 0x100, 4, 99);
-    assert_int_equal(virtio_read(&balloon.v, 0x100, 4), 0);
+    assert_int_equal(virtio_read(&balloon.v, 0x100, 4), 5);
     drv_state_begin(&w, data, sizeof data);
     balloon_save(&balloon, &w);
     assert_int_equal(state_finish(&w, &n, NULL), 0);
     balloon_init(&back, &drv.mem, drv_irq(&drv));
     assert_int_equal(state_reader_init(&r, data, n, &head, NULL), 0);
     assert_int_equal(balloon_load(&back, &r, NULL), 0);
+    assert_int_equal(virtio_read(&back.v, 0x100, 4), 5);
     assert_int_equal(virtio_read(&back.v, 0x104, 4), 99);
     drv_w(&back.v, 0x70, 0);
     assert_int_equal(virtio_read(&back.v, 0x104, 4), 0);
@@ -122,7 +158,9 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         T(test_a_report_frees_the_hosts_pages),
-        T(test_inflated_pages_come_back_unread),
+        T(test_inflated_pages_leave_the_host),
+        T(test_more_pages_than_anybody_sends_break_the_device),
+        T(test_the_guest_hears_of_a_target),
         T(test_a_report_outside_ram_breaks_the_device),
         T(test_a_guest_that_reports_its_rings),
         T(test_config_and_state),

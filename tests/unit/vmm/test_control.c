@@ -25,6 +25,8 @@ static const struct {
     {CONTROL_IS_PAUSED, CONTROL_SAVE, CONTROL_IS_SAVED},
     {CONTROL_RUNNING, CONTROL_GROW, CONTROL_RUNNING},
     {CONTROL_IS_PAUSED, CONTROL_GROW, CONTROL_IS_PAUSED},
+    {CONTROL_RUNNING, CONTROL_BALLOON, CONTROL_RUNNING},
+    {CONTROL_IS_PAUSED, CONTROL_BALLOON, CONTROL_IS_PAUSED},
     {CONTROL_BOOTED, CONTROL_STATS, CONTROL_BOOTED},
     {CONTROL_RESTORED, CONTROL_STATS, CONTROL_RESTORED},
     {CONTROL_RUNNING, CONTROL_STATS, CONTROL_RUNNING},
@@ -67,7 +69,8 @@ static struct control_message boot(void)
                                     .setup = {.version = CONTROL_VERSION,
                                               .vcpus = 2,
                                               .mem_bytes = 256 * CL_MIB,
-                                              .fds = (1U << CONTROL_FDS) - 1}};
+                                              .fds = (1U << CONTROL_FDS) - 1,
+                                              .mac = {2, 0, 0, 0, 0, 1}}};
 }
 
 static int parse(const struct control_message *m, unsigned n_fds)
@@ -125,6 +128,34 @@ static void test_a_setup_with_too_much_is_refused(void **state)
     m = boot();
     m.setup.version++;
     assert_int_equal(parse(&m, CONTROL_FDS), -1);
+}
+
+static void test_a_card_has_an_address_of_its_own(void **state)
+{
+    (void)state;
+    struct control_message m = boot();
+    m.setup.fds &= ~(1U << CONTROL_FD_NET);
+    assert_int_equal(parse(&m, CONTROL_FDS - 1), -1); /* an address and no card */
+    memset(m.setup.mac, 0, sizeof m.setup.mac);
+    assert_int_equal(parse(&m, CONTROL_FDS - 1), 0);
+    m = boot();
+    m.setup.mac[0] = 3; /* of a group */
+    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    memset(m.setup.mac, 0, sizeof m.setup.mac);
+    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    m = boot();
+    m.setup.zero[5] = 1;
+    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+}
+
+static void test_a_balloon_has_a_limit(void **state)
+{
+    (void)state;
+    struct control_message m = {.type = CONTROL_BALLOON,
+                                .balloon = {.bytes = CONTROL_MEM_MAX_MIB * CL_MIB}};
+    assert_int_equal(parse(&m, 0), 0);
+    m.balloon.bytes++;
+    assert_int_equal(parse(&m, 0), -1);
 }
 
 static void test_only_a_setup_brings_fds(void **state)
@@ -207,6 +238,8 @@ int main(void)
         cmocka_unit_test(test_a_whole_setup_is_taken),
         cmocka_unit_test(test_a_setup_that_lacks_an_fd_is_refused),
         cmocka_unit_test(test_a_setup_with_too_much_is_refused),
+        cmocka_unit_test(test_a_card_has_an_address_of_its_own),
+        cmocka_unit_test(test_a_balloon_has_a_limit),
         cmocka_unit_test(test_only_a_setup_brings_fds),
         cmocka_unit_test(test_a_command_line_ends_where_it_says),
         cmocka_unit_test(test_a_disk_has_whole_sectors_and_a_limit),

@@ -245,6 +245,32 @@ static void test_notifies_that_nobody_hears(void **state)
 }
 
 /* Every offset, width and a few values: only a 32-bit access at its place does anything. */
+static void test_a_deferred_device_is_notified_when_it_is_served(void **state)
+{
+    (void)state;
+    virtio_defer(&echo.v);
+    drv_start(&drv, &echo.v, SIZE);
+    assert_false(virtio_is_waiting(&echo.v));
+    for (int i = 0; i < 3; i++)
+        drv_notify(&echo.v, 1);
+    assert_true(virtio_is_waiting(&echo.v));
+    assert_int_equal(echo.notified[1], 0);
+    virtio_serve(&echo.v);
+    assert_false(virtio_is_waiting(&echo.v));
+    assert_int_equal(echo.notified[0], 0);
+    assert_int_equal(echo.notified[1], 1);
+    drv_notify(&echo.v, 0);
+    drv_w(&echo.v, 0x70, 0); /* what waited is forgotten, that it waits is not */
+    virtio_serve(&echo.v);
+    assert_int_equal(echo.notified[0], 0);
+    drv_start(&drv, &echo.v, SIZE);
+    drv_notify(&echo.v, 0);
+    assert_true(virtio_is_waiting(&echo.v));
+    virtio_fail(&echo.v, VIRTQ_FAULT_SHAPE);
+    virtio_serve(&echo.v);
+    assert_int_equal(echo.notified[0], 0);
+}
+
 static void test_width_games(void **state)
 {
     (void)state;
@@ -408,6 +434,7 @@ int main(void)
         T(test_a_bad_queue_breaks_the_device_at_driver_ok),
         T(test_a_broken_ring_stops_the_device_until_a_reset),
         T(test_notifies_that_nobody_hears),
+        T(test_a_deferred_device_is_notified_when_it_is_served),
         T(test_width_games),
         T(test_what_registers_say),
         T(test_config_space_is_bounded),
