@@ -52,6 +52,28 @@ GUEST(pair, GUEST_MAP_DEVICES
       "movl $0x1000000, 0x310(%rsi)\n movl $0x4610, 0x300(%rsi)\n"
       "1: mov 0x2000, %eax\n mov %rax, 0x200000\n cmp 0x200008, %rax\n jb 1b\n" GUEST_EXIT(11));
 
+/* In ring 3 (may use ports): counts with a pattern in all of YMM15 and in MXCSR; at LIMIT it ends:
+ * 13 when both are as they were.  Its segments are at 0x3000, the pages below 4 MiB its own. */
+/* clang-format off */
+GUEST(vectors,
+      "mov $0x8000, %esp\n"
+      "orq $4, 0x9000\n orq $4, 0xa000\n orq $4, 0xb000\n orq $4, 0xb008\n mov %cr3, %rax\n mov %rax, %cr3\n"
+      "mov %cr4, %rax\n or $0x40600, %eax\n mov %rax, %cr4\n" /* OSFXSR, OSXMMEXCPT, OSXSAVE */
+      "xor %ecx, %ecx\n xor %edx, %edx\n mov $7, %eax\n xsetbv\n"
+      "movabs $0x00affa000000ffff, %rax\n mov %rax, 0x3008\n"
+      "movabs $0x00cff2000000ffff, %rax\n mov %rax, 0x3010\n lgdt segments(%rip)\n"
+      "push $0x13\n push $0x7000\n push $0x3002\n push $0x0b\n lea user(%rip), %rax\n push %rax\n iretq\n"
+      "user: lea pattern(%rip), %rsi\n vmovups (%rsi), %ymm15\n ldmxcsr rounding(%rip)\n xor %ecx, %ecx\n"
+      "1: inc %rcx\n mov %rcx, 0x200000\n mov $14, %al\n"
+      "vxorps (%rsi), %ymm15, %ymm1\n vptest %ymm1, %ymm1\n jnz 2f\n"
+      "cmp 0x200008, %rcx\n jb 1b\n"
+      "mov $15, %al\n stmxcsr 0x200010\n mov rounding(%rip), %edx\n cmp 0x200010, %edx\n jne 2f\n"
+      "mov $13, %al\n 2: out %al, $0xf4\n 3: jmp 3b\n"
+      "segments: .word 23\n .quad 0x3000\n"
+      "rounding: .long 0x7f80\n" /* towards zero */
+      "pattern: .quad 0x0123456789abcdef, 0x1122334455667788, 0x99aabbccddeeff00, 0xfedcba9876543210\n");
+/* clang-format on */
+
 /* Run it until it has counted to `least`, and save it into a new file. */
 static int snapshot(struct guest *g, uint64_t least, uint64_t limit)
 {
@@ -147,6 +169,20 @@ static void test_all_processors_of_a_clone_go_on(void **state)
     guest_open(&g, guest_pair, guest_pair_end, 2);
     CL_AUTO(cl_closep) int state_fd = snapshot(&g, 1000, 2000);
     expect_clones(&g, state_fd, "2", 11);
+    guest_close(&g);
+}
+
+static void test_the_vector_registers_of_a_clone_go_on(void **state)
+{
+    (void)state;
+    struct guest g;
+    if (!__builtin_cpu_supports("avx")) {
+        (void)printf("this processor has no AVX\n");
+        skip();
+    }
+    guest_open(&g, guest_vectors, guest_vectors_end, 1);
+    CL_AUTO(cl_closep) int state_fd = snapshot(&g, 100000, 1000000);
+    expect_clones(&g, state_fd, "1", 13);
     guest_close(&g);
 }
 
@@ -265,6 +301,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_clones_go_on_in_fresh_processes),
         cmocka_unit_test(test_the_timer_of_a_clone_goes_on),
         cmocka_unit_test(test_all_processors_of_a_clone_go_on),
+        cmocka_unit_test(test_the_vector_registers_of_a_clone_go_on),
         cmocka_unit_test(test_a_saved_machine_can_go_on_itself),
         cmocka_unit_test(test_a_state_that_does_not_fit_is_refused),
         cmocka_unit_test(test_a_state_that_was_cut_is_refused),
