@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,9 +24,6 @@
 
 enum {
     TURN_MAX = 4 * GUEST_DATA_MAX, /* bytes of one outlet in one turn: others want theirs */
-    /* Before a frame of the runner counts, its pipes are emptied, but a child that writes for ever
-     * cannot hold it up: a pipe holds at most 1 MiB. */
-    DRAIN_MAX = 1024 * 1024 + GUEST_DATA_MAX,
     BLOCK_MAX = GUEST_DATA_MAX,
     INTERRUPT_EVERY_MS = 1000,
     INTERRUPTS_MAX = 5,
@@ -50,7 +48,7 @@ struct cell {
     enum stop stop;
     int signals; /* sent */
     uint64_t next_signal_ns;
-    uint64_t drained[2]; /* since the block was read */
+    uint64_t ahead[2]; /* bytes still in the pipes that were written before the block */
 };
 
 struct context {
@@ -445,6 +443,7 @@ static void kill_interpreter(struct context *c)
         return;
     c->life = LIFE_ENDING;
     c->killed = true;
+    c->block_len = c->block_at = 0;
     cl_buf_clear(&c->in);
     room_kill(&c->room);
 }
@@ -538,12 +537,28 @@ static bool wants_frames(const struct context *c, const struct gate_stream *stre
     return !stream || (stream->send_credit > 2 * CODE_FRAME_HEAD && chan_has_room_for_data(chan));
 }
 
+static void count_ahead(struct context *c)
+{
+    for (size_t i = 0; i < CL_COUNT(c->out); i++) {
+        int bytes = 0;
+        if (c->out[i].fd >= 0)
+            (void)ioctl(c->out[i].fd, FIONREAD, &bytes); /* it is a pipe: cannot fail */
+        c->cell.ahead[i] = (uint64_t)bytes;
+    }
+}
+
+/* A runner writes, flushes, sends a frame, and may wait until that is taken before it writes again:
+ * so what is in the pipes between the sight of the frame and its taking was written before it. */
 static void read_block(struct context *c, const struct gate_stream *stream)
 {
     size_t want = sizeof c->block;
     if (stream)
         want = CL_MIN(want, (size_t)stream->send_credit - CODE_FRAME_HEAD);
-    ssize_t n = read(c->frames, c->block, want);
+    ssize_t n = recv(c->frames, c->block, want, MSG_PEEK | MSG_DONTWAIT);
+    if (n > 0) {
+        count_ahead(c);
+        n = recv(c->frames, c->block, (size_t)n, MSG_DONTWAIT);
+    }
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
         cl_closep(&c->frames);
         c->farewell_ns = cl_now_ns() + FAREWELL_MS * CL_NS_PER_MS;
@@ -551,7 +566,11 @@ static void read_block(struct context *c, const struct gate_stream *stream)
     if (n <= 0)
         return;
     c->block_len = (size_t)n;
-    memset(c->cell.drained, 0, sizeof c->cell.drained);
+}
+
+static bool may_move(const struct context *c, size_t which)
+{
+    return c->block_len == 0 || c->cell.ahead[which] > 0;
 }
 
 /* --- output ----------------------------------------------------------------------------------- */
@@ -594,7 +613,8 @@ static int send_late(struct context *c, int which, struct gate_stream *stream, s
 }
 _Static_assert((int)CONTEXT_LATE_MAX <= (int)GUEST_DATA_MAX, "what is late fits one frame");
 
-/* *ret_dry: what the runner wrote before its frames has been sent. */
+/* With a block at hand what came before it, no more; else what there is.  *ret_dry: it has been
+ * sent. */
 static int move_output(struct context *c, struct gate_stream *stream, struct chan *chan,
                        bool *ret_dry, struct cl_err *err)
 {
@@ -607,12 +627,15 @@ static int move_output(struct context *c, struct gate_stream *stream, struct cha
         }
         if (send_late(c, i, stream, chan, err) < 0)
             return -1;
-        uint64_t before = out->total;
+        if (!may_move(c, (size_t)i))
+            continue;
+        uint64_t before = out->total, *ahead = &c->cell.ahead[i];
+        uint64_t max = c->block_len > 0 ? CL_MIN(*ahead, (uint64_t)TURN_MAX) : TURN_MAX;
         bool dry;
-        if (outlet_turn(out, stream, chan, TURN_MAX, &dry, err) < 0)
+        if (outlet_turn(out, stream, chan, max, &dry, err) < 0)
             return -1;
-        c->cell.drained[i] += out->total - before;
-        *ret_dry &= dry || c->cell.drained[i] >= DRAIN_MAX;
+        *ahead -= CL_MIN(*ahead, out->total - before);
+        *ret_dry &= dry || (c->block_len > 0 && *ahead == 0);
     }
     return 0;
 }
@@ -629,12 +652,6 @@ static void write_in(struct context *c)
     }
 }
 
-/* A child that writes for ever has had its turn: the block comes before more of that. */
-static bool is_block_due(const struct context *c)
-{
-    return c->block_len > 0 && (c->cell.drained[0] >= DRAIN_MAX || c->cell.drained[1] >= DRAIN_MAX);
-}
-
 /* Output may have used the credit that was there when the block was read. */
 static bool has_credit(const struct context *c, const struct gate_stream *stream)
 {
@@ -648,7 +665,7 @@ static int talk(struct context *c, struct gate *gate, struct chan *chan, struct 
     write_in(c);
     if (wants_frames(c, stream, chan))
         read_block(c, stream);
-    if (!is_block_due(c) && move_output(c, stream, chan, &dry, err) < 0)
+    if (move_output(c, stream, chan, &dry, err) < 0)
         return -1;
     return c->block_len > 0 && dry && has_credit(c, stream) ? take_block(c, gate, chan, err) : 0;
 }
@@ -806,8 +823,9 @@ void context_wait(const struct context *c, struct gate *gate, const struct chan 
         waits_add(waits, c->room.pidfd, POLLIN);
     else
         waits_until(waits, cl_now_ns() + BURY_RETRY_MS * CL_NS_PER_MS);
-    for (size_t i = 0; i < CL_COUNT(c->out) && !is_block_due(c); i++)
-        if (c->out[i].fd >= 0 && (!stream || outlet_wants_read(&c->out[i], stream, chan)))
+    for (size_t i = 0; i < CL_COUNT(c->out); i++)
+        if (c->out[i].fd >= 0 && may_move(c, i) &&
+            (!stream || outlet_wants_read(&c->out[i], stream, chan)))
             waits_add(waits, c->out[i].fd, POLLIN);
     if (c->life == LIFE_ENDING)
         return;

@@ -134,7 +134,7 @@ int outlet_turn(struct outlet *out, struct gate_stream *stream, struct chan *cha
     uint8_t data[GUEST_DATA_MAX];
     *ret_dry = out->fd < 0;
     for (uint64_t moved = 0; moved < max && outlet_wants_read(out, stream, chan);) {
-        size_t want = CL_MIN(sizeof data, (size_t)stream->send_credit);
+        size_t want = CL_MIN(CL_MIN(sizeof data, (size_t)stream->send_credit), max - moved);
         ssize_t n = read(out->fd, data, want);
         if (n < 0 && errno == EINTR)
             continue;

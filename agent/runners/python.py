@@ -23,7 +23,7 @@ READY, RESULT, ERROR, ENDED = 1, 2, 3, 4
 OK, FAILED, INTERRUPTED = 1, 2, 3
 RESULT_MAX = 3 << 20  # of all forms of one result together
 TRACEBACK_MAX = 200_000
-TAKEN_SECONDS = 0.2
+TAKEN_SECONDS = 10
 HERE = __file__
 
 
@@ -111,8 +111,8 @@ class Wire:
             self.await_taken()
 
     def await_taken(self):
-        """What is printed next goes another way, and must not overtake what was shown before it.  An agent that takes
-        nothing (its reader is slow) is not waited for longer than TAKEN_SECONDS."""
+        """What is printed next goes another way, and must not overtake what was shown before it: the agent takes a frame
+        after all that was printed before that.  It takes nothing while its reader is slow; that holds up at most TAKEN_SECONDS."""
         deadline = time.monotonic() + TAKEN_SECONDS
         while time.monotonic() < deadline:
             if int.from_bytes(fcntl.ioctl(3, termios.TIOCOUTQ, bytes(4)), "little") == 0:
