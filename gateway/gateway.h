@@ -19,8 +19,7 @@ int gateway_new(struct cl_loop *loop, const struct gateway_options *options,
                 struct cl_err *err) CL_MUST;
 /* SIGHUP: load the certificates again; new connections use them.  On an error nothing changes. */
 int gateway_reload(struct gateway *g, struct cl_err *err) CL_MUST;
-/* Take no more; `done` runs when the calls in flight have ended, or after GATEWAY_DRAIN_S. */
-enum { GATEWAY_DRAIN_S = 5 };
+/* Take no more; `done` runs when the calls in flight have ended, or after the option `drain`. */
 void gateway_stop(struct gateway *g, void (*done)(void *arg), void *arg);
 void gateway_free(struct gateway *g);
 /* The program, with what a build adds to the product's tools; NULL in the product. */

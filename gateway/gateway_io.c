@@ -190,7 +190,7 @@ void gateway_stop(struct gateway *g, void (*done)(void *arg), void *arg)
 {
     g->done = done;
     g->done_arg = arg;
-    g->drain_until_ns = cl_now_ns() + GATEWAY_DRAIN_S * CL_NS_PER_S;
+    g->drain_until_ns = cl_now_ns() + g->options->drain;
     http_server_drain(g->http);
     mcp_server_drain(g->mcp);
     cl_timer_every(&g->draining, DRAIN_LOOK_NS);

@@ -34,6 +34,8 @@ const struct cl_conf_row gateway_conf_rows[] = {
      "template of the sandboxes that calls make by themselves"},
     {"gateway", "ttl", CL_CONF_DURATION, AT(ttl), "15m", CL_NS_PER_S, 24 * 3600 * CL_NS_PER_S,
      false, "their idle life"},
+    {"gateway", "drain", CL_CONF_DURATION, AT(drain), "5s", 0, 3600 * CL_NS_PER_S, false,
+     "how long calls in flight may go on when it is told to end (SIGTERM)"},
     {"gateway", "aliases", CL_CONF_BOOL, AT(aliases), "no", 0, 0, false,
      "also tools by the names of ForeverVM and Microsandbox; run_code answers as E2B's"},
     {"gateway", "seccomp", CL_CONF_BOOL, AT(seccomp), "yes", 0, 0, false, "confine the process"},

@@ -16,7 +16,7 @@ struct gateway_options {
     char resource[CL_CONF_STR], authorization_servers[CL_CONF_STR];
     char secret_file[CL_CONF_STR];
     char template_name[CL_CONF_STR];
-    uint64_t ttl;
+    uint64_t ttl, drain;
     bool aliases, seccomp;
     char metrics[CL_CONF_STR], log_level[CL_CONF_STR];
 };
