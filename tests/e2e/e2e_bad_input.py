@@ -2,7 +2,7 @@
 """What clients must not send: each is refused with a precise status, and the service goes on."""
 import time
 
-from harness import (MIB, Client, Suite, code_of, command, error_of, grpc, pb, run, spec, until)
+from harness import (MIB, Client, Suite, code_of, command, error_of, grpc, pb, run, soon, spec, until)
 
 suite = Suite("bad-input")
 check, equal = suite.check, suite.equal
@@ -167,7 +167,7 @@ def keys(c):
     c.admin.tenants.RevokeKey(pb.RevokeKeyRequest(key_id=good.key.id))
     begin = time.monotonic()
     gone = until(lambda: code_of(ask(client, "jobs.List", pb.ListRequest())) == "UNAUTHENTICATED", 5)
-    check("a revoked key is refused within 1 s", gone and time.monotonic() - begin <= 1.0, time.monotonic() - begin)
+    check("a revoked key is refused within 1 s, or a sick machine's", gone and time.monotonic() - begin <= soon(1), time.monotonic() - begin)
     brief = c.client(c.key("local", ("read",), ttl=1).secret)
     check("a key with an end is taken before it", ask(brief, "jobs.List", pb.ListRequest()) is None)
     time.sleep(1.6)

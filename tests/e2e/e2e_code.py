@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 
-from harness import BUILD, IMAGES, MIB, SECOND, Suite, code_of, error_of, pb, sha256, until
+from harness import BUILD, IMAGES, MIB, SECOND, Suite, code_of, error_of, pb, sha256, soon, until
 
 suite = Suite("code")
 check, equal = suite.check, suite.equal
@@ -176,7 +176,7 @@ def interrupts(c):
     equal("a second cell is refused, not queued", code_of(error_of(box.run, "1")), "FAILED_PRECONDITION")
     check("the context is listed as busy", box.list()["python"].state == pb.CONTEXT_STATE_BUSY)
     check("interrupt finds it", box.interrupt())
-    thread.join(20)
+    thread.join(soon(20))
     equal("an endless loop is interrupted", (cell.outcome, cell.error.name), ("INTERRUPTED", "KeyboardInterrupt"))
     equal("state is kept", box.run("kept").main, "'kept'")
     check("an idle context has nothing to interrupt", not box.interrupt())
@@ -184,7 +184,7 @@ def interrupts(c):
     equal("a time limit interrupts", timed.outcome, "TIMED_OUT")
     begin = time.monotonic()
     child = box.run("import os; os.system('sleep 100')", timeout=0.5)
-    check("… also a child in the foreground", child.outcome in ("TIMED_OUT", "OK") and time.monotonic() - begin < 10, child)
+    check("… also a child in the foreground", child.outcome in ("TIMED_OUT", "OK") and time.monotonic() - begin < soon(10), child)
     stream = box.stream("while True: pass")
     next(iter(stream))
     stream.cancel()
@@ -196,7 +196,7 @@ def interrupts(c):
     equal("… and all state", box.run("'kept' in globals()").main, "False")
     thread, cell = in_background(box, "while True: pass")
     box.restart()
-    thread.join(20)
+    thread.join(soon(20))
     equal("a cell that is restarted under says so", cell.outcome, "RESTARTED")
     box.kill()
 
@@ -272,7 +272,7 @@ def several(c):
     thread, cell = in_background(box, "while True: pass", context=other.id)
     equal("one runs while the other is busy", box.run("who").main, "'first'")
     restarted = box.restart(other.id)
-    thread.join(20)
+    thread.join(soon(20))
     equal("… and is restarted", restarted.id, other.id)
     equal("folder and environment are kept", box.run("import os; (os.getcwd(), os.environ['WHO'])", context=other.id).main, "('/tmp', 'other')")
     seen = box.run("import os; [p for p in os.listdir('/proc') if p.isdigit()]").main

@@ -3,11 +3,12 @@
 import threading
 import time
 
-from harness import Followed, Suite, grpc, pb, rss_bytes, run, spec, MIB
+from harness import Followed, Suite, grpc, pb, rss_bytes, run, soon, spec, MIB
 
 suite = Suite("hostile")
 check, equal = suite.check, suite.equal
 
+CAP = 64 << 10  # of endless output: a sick machine gets over it too
 NEIGHBOUR = "i=0; while [ $i -lt 20 ]; do echo tick $i; i=$((i+1)); sleep 0.1; done"
 
 
@@ -28,7 +29,7 @@ class Neighbour(threading.Thread):
         self.took = time.monotonic() - begin
 
     def is_fine(self):
-        return self.f.outcome == "EXITED" and self.f.out.count(b"tick") == 20 and self.took < 15
+        return self.f.outcome == "EXITED" and self.f.out.count(b"tick") == 20 and self.took < soon(10)
 
 
 def attack(c, name, *argv, expect, timeout=3, resources=(1, 192, 0), **kw):
@@ -38,9 +39,9 @@ def attack(c, name, *argv, expect, timeout=3, resources=(1, 192, 0), **kw):
     begin = time.monotonic()
     f = run(c.admin, *argv, timeout=timeout, resources=resources, timeout_rpc=60, **kw)
     took = time.monotonic() - begin
-    neighbour.join(60)
+    neighbour.join(soon(60))
     check(f"{name} ends as {' or '.join(expect)} ({took:.1f} s)", f.outcome in expect, f)
-    check(f"{name} ends in time", took < timeout + 10, took)
+    check(f"{name} ends in time", took < timeout + soon(10), took)
     check(f"{name}: the neighbour does not notice", neighbour.is_fine(), (neighbour.took, neighbour.error, str(neighbour.f)))
     grown = {p.name: (rss_bytes(p.pid) - before[p.name]) // MIB for p in (c.scheduler, c.worker)}
     check(f"{name}: the host's processes do not grow", all(v < 32 for v in grown.values()), grown)
@@ -67,8 +68,8 @@ def memory_hog(c):
 
 @suite.scenario
 def endless_output(c):
-    f = attack(c, "endless output", "sh", "-c", "yes; true", expect=("TIMED_OUT",), cap=MIB)
-    check("endless output is cut and counted", f.result.stdout.truncated and f.result.stdout.bytes > MIB >= len(f.out), f.result.stdout)
+    f = attack(c, "endless output", "sh", "-c", "yes; true", expect=("TIMED_OUT",), cap=CAP)
+    check("endless output is cut and counted", f.result.stdout.truncated and f.result.stdout.bytes > CAP >= len(f.out), f.result.stdout)
 
 
 @suite.scenario

@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 
-from harness import (BUILD, Cluster, Followed, Suite, command, follow, grpc, in_parallel, pb, run, spec, until)
+from harness import (BUILD, Cluster, Followed, Suite, command, follow, grpc, in_parallel, pb, run, soon, spec, until)
 
 suite = Suite("kills")
 check, equal = suite.check, suite.equal
@@ -46,7 +46,7 @@ class Load:
     def __exit__(self, *_):
         self.over.set()
         for t in self.threads:
-            t.join(10)
+            t.join(soon(10))
 
     def jobs(self, seconds=60):
         """The jobs as they ended (or did not, within the time)."""

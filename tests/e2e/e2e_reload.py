@@ -8,7 +8,7 @@ import ssl
 import threading
 
 from e2e_two_workers import REMOTE, free_port, make_ca, make_certificate, worker_args
-from harness import Client, Cluster, Suite, code_of, error_of, grpc, pb, run, spec, until
+from harness import Client, Cluster, Suite, code_of, error_of, grpc, pb, run, soon, spec, until
 
 suite = Suite("reload")
 check, equal = suite.check, suite.equal
@@ -68,7 +68,7 @@ def server_certificate(c):
     err = error_of(lambda: run(late, "true", timeout_rpc=5))
     late.close()
     check("who trusts the old CA only is not, on a new connection", code_of(err) in ("UNAVAILABLE", "DEADLINE_EXCEEDED"), err)
-    t.join(30)
+    t.join(soon(30))
     check("the stream on the old connection went on to its end", got and bytes(got[0].out) == b"begin\nend\n", got)
     check("… and that connection takes new calls", run(old, "true").outcome == "EXITED")
 

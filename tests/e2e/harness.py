@@ -34,6 +34,7 @@ DRIVER = os.environ.get("CLOCHE_DRIVER", "auto")
 DRIVERS = ("kvm", "qemu/kvm", "qemu/tcg")
 LONG = os.environ.get("CLOCHE_LONG") == "1"
 FACTOR = float(os.environ.get("CLOCHE_TIME_FACTOR", "1"))
+PATIENCE = 5  # what a healthy machine does in a second may take a sick one so many
 SKIPPED = 77
 SECOND = 10**9
 MIB = 1 << 20
@@ -101,7 +102,8 @@ class Service:
     def _bind(raw, metadata, streams):
         def call(request, timeout=120, **kw):
             extra = kw.pop("metadata", ())
-            return raw(request, timeout=timeout, metadata=tuple(metadata) + tuple(extra), **kw)
+            limit = soon(timeout) if timeout > 5 else timeout  # a short one is what is tested
+            return raw(request, timeout=limit, metadata=tuple(metadata) + tuple(extra), **kw)
         call.raw = raw
         return call
 
@@ -218,9 +220,14 @@ def code_of(err):
     return err.code().name if err is not None else "OK"
 
 
+def soon(seconds):
+    """The longest that what takes a healthy machine `seconds` may take here."""
+    return seconds * FACTOR * PATIENCE
+
+
 def until(what, seconds, every=0.05):
-    """Wait until what() is true; its last value."""
-    end = time.monotonic() + seconds * FACTOR
+    """Wait until what() is true, which takes a healthy machine at most `seconds`; its last value."""
+    end = time.monotonic() + soon(seconds)
     while True:
         value = what()
         if value or time.monotonic() > end:
