@@ -242,7 +242,7 @@ def many_streams_at_once(c):
     check("each to its end", until(lambda: all(raw.ended(s) for s in streams), 20))
     equal("with the tools", {len(json.loads(raw.text(s))["result"]["tools"]) for s in streams}, {11})
     sandbox = a.tool("sandbox_create", template="base").data["sandbox_id"]
-    raw.post(201, *a.request("tools/call", {"name": "exec", "arguments": {"sandbox_id": sandbox, "command": "sleep 4; echo slow"}}))
+    raw.post(201, *a.request("tools/call", {"name": "exec", "arguments": {"sandbox_id": sandbox, "command": "sleep 10; echo slow"}}))
     raw.post(203, *a.request("tools/list"))
     check("a slow one does not hold up others", until(lambda: raw.ended(203), 3) and not raw.ended(201))
     check("and comes", until(lambda: raw.ended(201), 20) and "slow" in raw.text(201), raw.text(201))
