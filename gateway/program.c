@@ -1,6 +1,4 @@
 /* gateway/program.c - cloche-gateway: options, run, end; see gateway/gateway.h. */
-#include <signal.h>
-
 #include "gateway/gateway.h"
 #include "gateway/seccomp.h"
 #include "observability/daemon.h"
@@ -13,30 +11,16 @@ static const struct mcp_extra *extra;
 struct program {
     struct cl_loop *loop;
     struct gateway *gateway;
-    bool stopping;
 };
 
-static void on_stopped(void *arg)
+static void stop(void *gateway, void (*done)(void *loop), void *loop)
 {
-    struct program *p = arg;
-    cl_loop_stop(p->loop);
+    gateway_stop(gateway, done, loop);
 }
 
-static void on_signal(int signo, void *arg)
+static int reload(void *gateway, struct cl_err *err)
 {
-    struct program *p = arg;
-    log_event(LOG_STOPPING, "signal=%d", signo);
-    if (p->stopping)
-        cl_loop_stop(p->loop);
-    else
-        gateway_stop(p->gateway, on_stopped, p);
-    p->stopping = true;
-}
-
-static int on_reload(void *arg, struct cl_err *err)
-{
-    struct program *p = arg;
-    return gateway_reload(p->gateway, err);
+    return gateway_reload(gateway, err);
 }
 
 static int check(const void *values, struct cl_err *err)
@@ -48,9 +32,7 @@ static int open_all(struct program *p, struct cl_err *err)
 {
     if (cl_loop_new(&p->loop, err) < 0 ||
         gateway_new(p->loop, &options, extra, &p->gateway, err) < 0 ||
-        cl_loop_on_signal(p->loop, SIGTERM, on_signal, p, err) < 0 ||
-        cl_loop_on_signal(p->loop, SIGINT, on_signal, p, err) < 0 ||
-        daemon_watch_sighup(p->loop, on_reload, p, err) < 0)
+        daemon_take_signals(&(struct daemon_life){p->loop, p->gateway, stop, reload}, err) < 0)
         return -1;
     return options.seccomp ? gateway_seccomp(err) : 0;
 }

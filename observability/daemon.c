@@ -11,8 +11,8 @@
 static struct cl_conf_source source;
 static const struct daemon *self;
 static char *words[CL_CONF_ARGS];
-static daemon_reload_fn *reload;
-static void *reload_arg;
+static struct daemon_life life;
+static bool stopping;
 
 static int set_log_level(struct cl_err *err)
 {
@@ -28,17 +28,35 @@ static void on_reload(int signo, void *arg)
     (void)signo, (void)arg;
     struct cl_err err = {0};
     if (cl_conf_reload(&source, self->values, &err) < 0 || set_log_level(&err) < 0 ||
-        (reload && reload(reload_arg, &err) < 0))
+        (life.reload && life.reload(life.arg, &err) < 0))
         log_event(LOG_CONFIG_REFUSED, "text='%s'", err.text);
     else
         log_event(LOG_CONFIG_RELOADED, "file='%s'", source.path ? source.path : "");
 }
 
-int daemon_watch_sighup(struct cl_loop *loop, daemon_reload_fn *fn, void *arg, struct cl_err *err)
+static void end_loop(void *loop)
 {
-    reload = fn;
-    reload_arg = arg;
-    return cl_loop_on_signal(loop, SIGHUP, on_reload, NULL, err);
+    cl_loop_stop(loop);
+}
+
+static void on_end(int signo, void *arg)
+{
+    (void)arg;
+    log_event(LOG_STOPPING, "signal=%d", signo);
+    if (life.stop && !stopping)
+        life.stop(life.arg, end_loop, life.loop);
+    else
+        end_loop(life.loop);
+    stopping = true;
+}
+
+int daemon_take_signals(const struct daemon_life *its_life, struct cl_err *err)
+{
+    life = *its_life;
+    if (cl_loop_on_signal(life.loop, SIGTERM, on_end, NULL, err) < 0 ||
+        cl_loop_on_signal(life.loop, SIGINT, on_end, NULL, err) < 0)
+        return -1;
+    return cl_loop_on_signal(life.loop, SIGHUP, on_reload, NULL, err);
 }
 
 static int help(void)

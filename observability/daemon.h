@@ -1,8 +1,8 @@
 /* observability/daemon.h - what every daemon's main() does: options, --help, --check-config, log,
- * SIGHUP.
+ * signals.
  *
  * Owns:    a copy of the command line, to read the configuration again.
- * Thread:  start-up; on_reload runs on the daemon's loop.
+ * Thread:  start-up; the functions of a life run on its loop.
  */
 #ifndef CL_OBSERVABILITY_DAEMON_H
 #define CL_OBSERVABILITY_DAEMON_H
@@ -26,12 +26,20 @@ struct daemon {
 
 /* The exit code: 0, 1 when it could not run, 2 for a wrong command line. */
 int daemon_main(const struct daemon *d, int argc, char **argv);
-/* What a daemon does when its options may have changed: what it copied from them, and the files
- * that they name (certificates).  On an error it goes on with what it had. */
-typedef int daemon_reload_fn(void *arg, struct cl_err *err);
-/* At SIGHUP read the configuration again (rows marked reload), then call fn (NULL = none).  What
- * is wrong is logged with file and line, and changes nothing. */
-int daemon_watch_sighup(struct cl_loop *loop, daemon_reload_fn *fn, void *arg,
-                        struct cl_err *err) CL_MUST;
+
+/* What a running daemon does when it is told something by a signal. */
+struct daemon_life {
+    struct cl_loop *loop; /* borrowed, as long as it runs */
+    void *arg;            /* borrowed likewise: of the functions */
+    /* SIGTERM, SIGINT: finish what is under way and call done(loop), which ends the loop; NULL =
+     * end it at once.  A second such signal ends it at once too. */
+    void (*stop)(void *arg, void (*done)(void *loop), void *loop);
+    /* SIGHUP, when the configuration was read again (rows marked reload): take over what was copied
+     * from the options, and the files that they name (certificates).  On an error go on as before;
+     * it is logged.  NULL = nothing to do. */
+    int (*reload)(void *arg, struct cl_err *err);
+};
+
+int daemon_take_signals(const struct daemon_life *life, struct cl_err *err) CL_MUST;
 
 #endif

@@ -1,5 +1,4 @@
 /* worker/main.c - cloche-worker: options, run, end. */
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,28 +10,14 @@
 static struct worker_options options;
 static bool probe_only;
 
-struct program {
-    struct cl_loop *loop;
-    struct worker *worker;
-};
-
-static void on_stopped(void *arg)
+static void stop(void *worker, void (*done)(void *loop), void *loop)
 {
-    struct program *p = arg;
-    cl_loop_stop(p->loop);
+    worker_stop(worker, done, loop);
 }
 
-static void on_signal(int signo, void *arg)
+static int reload(void *worker, struct cl_err *err)
 {
-    struct program *p = arg;
-    log_event(LOG_STOPPING, "signal=%d", signo);
-    worker_stop(p->worker, on_stopped, p);
-}
-
-static int on_reload(void *arg, struct cl_err *err)
-{
-    struct program *p = arg;
-    return worker_reload(p->worker, err);
+    return worker_reload(worker, err);
 }
 
 static int print_probe(struct cl_err *err)
@@ -45,17 +30,16 @@ static int print_probe(struct cl_err *err)
 
 static int run(struct cl_err *err)
 {
-    struct program p = {0};
+    struct cl_loop *loop;
+    struct worker *worker;
     if (probe_only)
         return print_probe(err);
-    if (cl_loop_new(&p.loop, err) < 0 || worker_new(p.loop, &options, &p.worker, err) < 0 ||
-        cl_loop_on_signal(p.loop, SIGTERM, on_signal, &p, err) < 0 ||
-        cl_loop_on_signal(p.loop, SIGINT, on_signal, &p, err) < 0 ||
-        daemon_watch_sighup(p.loop, on_reload, &p, err) < 0)
+    if (cl_loop_new(&loop, err) < 0 || worker_new(loop, &options, &worker, err) < 0 ||
+        daemon_take_signals(&(struct daemon_life){loop, worker, stop, reload}, err) < 0)
         return -1;
-    cl_loop_run(p.loop);
-    worker_free(p.worker);
-    cl_loop_free(p.loop);
+    cl_loop_run(loop);
+    worker_free(worker);
+    cl_loop_free(loop);
     log_event(LOG_STOPPED, "status=0");
     return 0;
 }

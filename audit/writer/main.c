@@ -1,5 +1,4 @@
 /* audit/writer/main.c - cloche-audit: the one process that writes the audit log. */
-#include <signal.h>
 #include <sys/prctl.h>
 
 #include "audit/writer/options.h"
@@ -19,13 +18,6 @@ struct program {
     struct server *server;                 /* owned */
     struct metrics_server *metrics_server; /* owned; NULL = not served */
 };
-
-static void on_stop(int signo, void *arg)
-{
-    struct program *p = arg;
-    log_event(LOG_STOPPING, "signal=%d", signo);
-    cl_loop_stop(p->loop);
-}
 
 static int check(const void *values, struct cl_err *err)
 {
@@ -63,9 +55,7 @@ static int open_all(struct program *p, struct cl_err *err)
                                .idle_checkpoint_ns = o->idle_checkpoint};
     if (store_open(&sc, &p->store, err) < 0 || server_parse_uids(o->allowed_uids, &conf, err) < 0 ||
         server_new(p->loop, &conf, p->store, &p->server, err) < 0 ||
-        cl_loop_on_signal(p->loop, SIGTERM, on_stop, p, err) < 0 ||
-        cl_loop_on_signal(p->loop, SIGINT, on_stop, p, err) < 0 ||
-        daemon_watch_sighup(p->loop, NULL, NULL, err) < 0)
+        daemon_take_signals(&(struct daemon_life){.loop = p->loop}, err) < 0)
         return -1;
     return o->seccomp ? writer_seccomp(err) : 0;
 }
