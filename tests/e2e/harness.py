@@ -114,7 +114,7 @@ class Client:
     def __init__(self, target, key, credentials=None):
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", 64 * MIB),
                    ("grpc.max_send_message_length", 64 * MIB),
-                   ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 100),
+                   ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 20000),
                    ("grpc.max_reconnect_backoff_ms", 300)]
         self.channel = (grpc.secure_channel(target, credentials, options) if credentials
                         else grpc.insecure_channel(target, options))
