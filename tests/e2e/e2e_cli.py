@@ -15,7 +15,7 @@ import tempfile
 import time
 import urllib.request
 
-from harness import BUILD, DRIVERS, IMAGES, Suite, skip
+from harness import BUILD, DRIVERS, IMAGES, Suite, skip, soon
 
 suite = Suite("cli")
 check, equal = suite.check, suite.equal
@@ -39,7 +39,7 @@ class Instance:
         return [*who, str(BUILD / "cloche"), *map(str, args)]
 
     def __call__(self, *args, stdin=b"", timeout=120, env=None):
-        return subprocess.run(self.argv(*args), input=stdin, capture_output=True, timeout=timeout, cwd=self.dir, env={**self.env, **(env or {})})
+        return subprocess.run(self.argv(*args), input=stdin, capture_output=True, timeout=soon(timeout), cwd=self.dir, env={**self.env, **(env or {})})
 
     def json(self, *args, **kw):
         p = self(*args, "--json", **kw)
@@ -109,7 +109,7 @@ def has_a_terminal(c):
 
     def until_seen(word, seconds=60):
         nonlocal seen
-        end = time.monotonic() + seconds
+        end = time.monotonic() + soon(seconds)
         while word not in seen and time.monotonic() < end:
             if select.select([fd], [], [], 0.2)[0]:
                 try:
@@ -144,7 +144,7 @@ def detaches(c):
     live = c.open("run", "base", "--", "sh", "-c", "echo begun; sleep 100")
     check("output comes as it is made", live.stdout.readline() == b"begun\n")
     live.send_signal(signal.SIGINT)
-    check("Ctrl-C cancels the job", live.wait(60) in (130, 137, 125), live.returncode)
+    check("Ctrl-C cancels the job", live.wait(soon(60)) in (130, 137, 125), live.returncode)
 
 
 @suite.scenario

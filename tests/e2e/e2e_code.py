@@ -350,7 +350,7 @@ def clones(c):
 
 def cloche(c, *args, stdin=None):
     env = {**os.environ, "CLOCHE_ENDPOINT": f"unix:{c.dir}/api.sock", "CLOCHE_API_KEY": c.admin.key}
-    return subprocess.run([BUILD / "cloche", *args], input=stdin, capture_output=True, timeout=120, env=env)
+    return subprocess.run([BUILD / "cloche", *args], input=stdin, capture_output=True, timeout=soon(120), env=env)
 
 
 class Terminal:
@@ -366,7 +366,7 @@ class Terminal:
 
     def see(self, text, seconds=30):
         """Wait for text; what came before it is dropped."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + soon(seconds)
         while text not in self.seen and time.monotonic() < end:
             if select.select([self.master], [], [], 0.2)[0]:
                 try:
@@ -414,7 +414,7 @@ def repl(c):
     check("the context goes on", t.see("'yes'"), t.seen)
     t.see(">>> ")
     t.type("\x04")
-    equal("^D leaves", t.child.wait(20), 0)
+    equal("^D leaves", t.child.wait(soon(20)), 0)
     os.close(t.master)
     box.kill()
 

@@ -320,7 +320,7 @@ class Process:
             return 0
         self.signal(signal.SIGTERM)
         try:
-            status = self.child.wait(seconds)
+            status = self.child.wait(soon(seconds))
         except subprocess.TimeoutExpired:
             self.kill()
             status = None
