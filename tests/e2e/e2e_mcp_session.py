@@ -113,9 +113,9 @@ def fits_and_plots(a):
     size = png_size(data)
     check("it is a whole PNG of the figure's size", pictures[0]["mimeType"] == "image/png" and size and
           300 <= size[0] <= 440 and 230 <= size[1] <= 340, (pictures[0]["mimeType"], size, len(data)))
-    pair = a.tool("run_code", code="for _ in range(2):\n    plt.plot(x); plt.show()")
+    pair = a.tool("run_code", code="for _ in range(2):\n    plt.plot(x); plt.show()", timeout_seconds=600)
     equal("two figures are two pictures", [i["mimeType"] for i in images(pair)], ["image/png"] * 2)
-    crowd = a.tool("run_code", code="for _ in range(20):\n    plt.figure(figsize=(1, 1)); plt.plot([1, 2]); plt.show()")
+    crowd = a.tool("run_code", code="for _ in range(20):\n    plt.figure(figsize=(1, 1)); plt.plot([1, 2]); plt.show()", timeout_seconds=600)
     check("a loop that plots does not fill a context, and says so", len(images(crowd)) == 16 and "4 images left out" in crowd.text, crowd.text[-300:])
     saved = a.tool("run_code", code="fig.savefig('fit.png')")
     read = a.tool("file_read", path="fit.png")
