@@ -112,7 +112,7 @@ static int check_fds(const struct control_message *m, unsigned n_fds, struct cl_
 static int check_card(const struct control_setup *s, struct cl_err *err)
 {
     static const uint8_t none[CONTROL_MAC_BYTES];
-    if (memcmp(s->zero, none, sizeof none) != 0)
+    if (memcmp(s->zero, none, sizeof s->zero) != 0)
         return cl_fail(err, CL_E_PEER, 0, "control: the setup's last field is not 0");
     bool has_card = s->fds & FD(NET), has_mac = memcmp(s->mac, none, sizeof none) != 0;
     if (has_card != has_mac || (s->mac[0] & 1))
@@ -121,12 +121,17 @@ static int check_card(const struct control_setup *s, struct cl_err *err)
     return 0;
 }
 
-static int check_setup(const struct control_setup *s, struct cl_err *err)
+static int check_setup(const struct control_message *m, struct cl_err *err)
 {
+    const struct control_setup *s = &m->setup;
+    unsigned flags = m->type == CONTROL_BOOT ? CONTROL_BOOT_BY_PVH : 0;
     if (s->version != CONTROL_VERSION)
         return cl_fail(err, CL_E_PEER, 0,
                        "control: version %u, not %d: worker and cloche-vmm are of two releases",
                        s->version, CONTROL_VERSION);
+    if (s->flags & ~flags)
+        return cl_fail(err, CL_E_PEER, 0, "control: flags %#x of '%s', known %#x", s->flags,
+                       control_type_name((enum control_type)m->type), flags);
     if (s->vcpus == 0 || s->vcpus > CONTROL_VCPUS_MAX)
         return cl_fail(err, CL_E_PEER, 0, "control: %u vCPUs, at most %d", s->vcpus,
                        CONTROL_VCPUS_MAX);
@@ -175,7 +180,7 @@ static int take(const void *bytes, size_t n, struct control_message *m, struct c
 static int check_body(const struct control_message *m, struct cl_err *err)
 {
     if (m->type == CONTROL_BOOT || m->type == CONTROL_RESTORE)
-        return check_setup(&m->setup, err);
+        return check_setup(m, err);
     if (m->type == CONTROL_CMDLINE)
         return check_cmdline(&m->cmdline, err);
     if (m->type == CONTROL_BALLOON)

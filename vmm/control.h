@@ -72,6 +72,7 @@ enum control_fd {
 };
 
 enum { CONTROL_MAC_BYTES = 6 };
+enum { CONTROL_BOOT_BY_PVH = 1U << 0 /* even where the kernel has a 64-bit entry */ };
 
 struct control_setup {
     uint32_t version; /* CONTROL_VERSION: both are of one release */
@@ -79,7 +80,8 @@ struct control_setup {
     uint64_t mem_bytes;
     uint32_t fds;                   /* bit N = enum control_fd N comes along */
     uint8_t mac[CONTROL_MAC_BYTES]; /* of the network card: unicast; zeros without one */
-    uint8_t zero[CONTROL_MAC_BYTES];
+    uint8_t flags;                  /* of a BOOT: CONTROL_BOOT_BY_PVH; else 0 */
+    uint8_t zero[5];
 };
 
 struct control_cmdline {

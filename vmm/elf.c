@@ -6,33 +6,97 @@
 #include <stdbool.h>
 #include <string.h>
 
-static int check_kind(const Elf64_Ehdr *head, struct cl_err *err)
+/* --- the head, of either class ------------------------------------------------------------- */
+
+/* What is used of the file's header. */
+struct head {
+    uint64_t entry; /* 0 = none in 64-bit mode */
+    uint64_t table; /* of segments */
+    unsigned n, each;
+    bool is_64;
+};
+
+static int read_64(const uint8_t *bytes, size_t n, struct head *ret_head, struct cl_err *err)
 {
-    if (memcmp(head->e_ident, ELFMAG, SELFMAG) != 0)
-        return cl_fail(err, CL_E_INVALID, 0, "the kernel is no ELF file; want an unpacked vmlinux");
-    if (head->e_ident[EI_CLASS] != ELFCLASS64 || head->e_ident[EI_DATA] != ELFDATA2LSB ||
-        head->e_machine != EM_X86_64 || head->e_type != ET_EXEC)
+    Elf64_Ehdr h;
+    if (n < sizeof h)
+        return cl_fail(err, CL_E_INVALID, 0, "a kernel of %zu bytes", n);
+    memcpy(&h, bytes, sizeof h);
+    if (h.e_machine != EM_X86_64 || h.e_type != ET_EXEC)
         return cl_fail(err, CL_E_INVALID, 0, "the kernel is no executable for x86-64");
+    *ret_head = (struct head){h.e_entry, h.e_phoff, h.e_phnum, h.e_phentsize, true};
     return 0;
 }
 
-static int check_table(const Elf64_Ehdr *head, size_t n, struct cl_err *err)
+static int read_32(const uint8_t *bytes, size_t n, struct head *ret_head, struct cl_err *err)
 {
-    if (head->e_phentsize != sizeof(Elf64_Phdr))
+    Elf32_Ehdr h;
+    if (n < sizeof h)
+        return cl_fail(err, CL_E_INVALID, 0, "a kernel of %zu bytes", n);
+    memcpy(&h, bytes, sizeof h);
+    if (h.e_machine != EM_386 || h.e_type != ET_EXEC)
+        return cl_fail(err, CL_E_INVALID, 0, "the kernel of 32 bits is no executable for i386");
+    *ret_head = (struct head){0, h.e_phoff, h.e_phnum, h.e_phentsize, false};
+    return 0;
+}
+
+static int read_head(const uint8_t *bytes, size_t n, struct head *ret_head, struct cl_err *err)
+{
+    if (n < EI_NIDENT)
+        return cl_fail(err, CL_E_INVALID, 0, "a kernel of %zu bytes", n);
+    if (memcmp(bytes, ELFMAG, SELFMAG) != 0)
+        return cl_fail(err, CL_E_INVALID, 0, "the kernel is no ELF file; want an unpacked vmlinux");
+    if (bytes[EI_DATA] != ELFDATA2LSB ||
+        (bytes[EI_CLASS] != ELFCLASS64 && bytes[EI_CLASS] != ELFCLASS32))
+        return cl_fail(err, CL_E_INVALID, 0, "the kernel is no executable for x86");
+    return bytes[EI_CLASS] == ELFCLASS64 ? read_64(bytes, n, ret_head, err)
+                                         : read_32(bytes, n, ret_head, err);
+}
+
+static int check_table(const struct head *head, size_t n, struct cl_err *err)
+{
+    size_t each = head->is_64 ? sizeof(Elf64_Phdr) : sizeof(Elf32_Phdr);
+    if (head->each != each)
         return cl_fail(err, CL_E_INVALID, 0, "the kernel's segments take %u bytes each; want %zu",
-                       head->e_phentsize, sizeof(Elf64_Phdr));
-    size_t bytes = (size_t)head->e_phnum * sizeof(Elf64_Phdr);
-    if (bytes > n || head->e_phoff > n - bytes)
+                       head->each, each);
+    size_t bytes = head->n * each;
+    if (bytes > n || head->table > n - bytes)
         return cl_fail(err, CL_E_INVALID, 0,
                        "the kernel's table of %u segments at %" PRIu64 " is not in its first %zu "
                        "bytes",
-                       head->e_phnum, (uint64_t)head->e_phoff, n);
+                       head->n, head->table, n);
     return 0;
 }
+
+/* Row i of the table, which lies in the bytes. */
+static Elf64_Phdr row(const uint8_t *bytes, const struct head *head, unsigned i)
+{
+    const uint8_t *at = bytes + head->table + (size_t)i * head->each;
+    Elf64_Phdr wide;
+    Elf32_Phdr ph;
+    if (head->is_64) {
+        memcpy(&wide, at, sizeof wide);
+        return wide;
+    }
+    memcpy(&ph, at, sizeof ph);
+    return (Elf64_Phdr){.p_type = ph.p_type,
+                        .p_offset = ph.p_offset,
+                        .p_paddr = ph.p_paddr,
+                        .p_filesz = ph.p_filesz,
+                        .p_memsz = ph.p_memsz,
+                        .p_align = ph.p_align};
+}
+
+/* --- segments ------------------------------------------------------------------------------ */
 
 static bool overlap(const struct elf_segment *a, const struct elf_segment *b)
 {
     return a->gpa < b->gpa + b->mem_bytes && b->gpa < a->gpa + a->mem_bytes;
+}
+
+static bool is_in_file(const Elf64_Phdr *ph, uint64_t file_bytes)
+{
+    return ph->p_filesz <= file_bytes && ph->p_offset <= file_bytes - ph->p_filesz;
 }
 
 static int add_segment(struct elf_image *image, const Elf64_Phdr *ph, uint64_t file_bytes,
@@ -42,7 +106,7 @@ static int add_segment(struct elf_image *image, const Elf64_Phdr *ph, uint64_t f
     if (image->n == ELF_SEGMENTS_MAX)
         return cl_fail(err, CL_E_INVALID, 0, "the kernel has more than %d segments",
                        ELF_SEGMENTS_MAX);
-    if (s.file_bytes > file_bytes || s.offset > file_bytes - s.file_bytes)
+    if (!is_in_file(ph, file_bytes))
         return cl_fail(err, CL_E_INVALID, 0, "segment %u of the kernel is not in its file",
                        image->n);
     if (s.file_bytes > s.mem_bytes || s.gpa > UINT64_MAX - s.mem_bytes)
@@ -57,11 +121,37 @@ static int add_segment(struct elf_image *image, const Elf64_Phdr *ph, uint64_t f
     return 0;
 }
 
-static bool holds_entry(const struct elf_image *image)
+static int add_notes(struct elf_image *image, const Elf64_Phdr *ph, uint64_t file_bytes,
+                     struct cl_err *err)
+{
+    if (image->n_notes == ELF_NOTES_MAX)
+        return cl_fail(err, CL_E_INVALID, 0, "the kernel has more than %d segments of notes",
+                       ELF_NOTES_MAX);
+    if (ph->p_filesz > ELF_NOTE_BYTES_MAX || !is_in_file(ph, file_bytes))
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "the kernel's %" PRIu64 " bytes of notes are not in its file, or more than "
+                       "%d",
+                       (uint64_t)ph->p_filesz, ELF_NOTE_BYTES_MAX);
+    image->notes[image->n_notes++] =
+        (struct elf_notes){ph->p_offset, ph->p_filesz, ph->p_align == 8 ? 8 : 4};
+    return 0;
+}
+
+static int add(struct elf_image *image, const Elf64_Phdr *ph, uint64_t file_bytes,
+               struct cl_err *err)
+{
+    if (ph->p_type == PT_LOAD && ph->p_memsz > 0)
+        return add_segment(image, ph, file_bytes, err);
+    if (ph->p_type == PT_NOTE && ph->p_filesz > 0)
+        return add_notes(image, ph, file_bytes, err);
+    return 0;
+}
+
+static bool holds(const struct elf_image *image, uint64_t entry)
 {
     for (unsigned i = 0; i < image->n; i++) {
         const struct elf_segment *s = &image->segments[i];
-        if (image->entry >= s->gpa && image->entry - s->gpa < s->file_bytes)
+        if (entry >= s->gpa && entry - s->gpa < s->file_bytes)
             return true;
     }
     return false;
@@ -70,22 +160,81 @@ static bool holds_entry(const struct elf_image *image)
 int elf_parse(const uint8_t *head, size_t n, uint64_t file_bytes, struct elf_image *ret_image,
               struct cl_err *err)
 {
-    Elf64_Ehdr eh;
-    Elf64_Phdr ph;
-    if (n < sizeof eh)
-        return cl_fail(err, CL_E_INVALID, 0, "a kernel of %zu bytes", n);
-    memcpy(&eh, head, sizeof eh);
-    if (check_kind(&eh, err) < 0 || check_table(&eh, n, err) < 0)
+    struct head h = {0};
+    if (read_head(head, n, &h, err) < 0 || check_table(&h, n, err) < 0)
         return -1;
-    struct elf_image image = {.entry = eh.e_entry};
-    for (unsigned i = 0; i < eh.e_phnum; i++) {
-        memcpy(&ph, head + eh.e_phoff + i * sizeof ph, sizeof ph);
-        if (ph.p_type == PT_LOAD && ph.p_memsz > 0 && add_segment(&image, &ph, file_bytes, err) < 0)
+    struct elf_image image = {.entry = h.entry};
+    for (unsigned i = 0; i < h.n; i++) {
+        Elf64_Phdr ph = row(head, &h, i);
+        if (add(&image, &ph, file_bytes, err) < 0)
             return -1;
     }
-    if (!holds_entry(&image))
+    if (image.n == 0)
+        return cl_fail(err, CL_E_INVALID, 0, "the kernel has no segment");
+    if (image.entry && !holds(&image, image.entry))
         return cl_fail(err, CL_E_INVALID, 0,
                        "the kernel's entry 0x%" PRIx64 " is in none of its segments", image.entry);
     *ret_image = image;
+    return 0;
+}
+
+/* --- notes --------------------------------------------------------------------------------- */
+
+enum { XEN_ELFNOTE_PHYS32_ENTRY = 18 };
+
+struct note {
+    uint32_t type;
+    const uint8_t *name, *desc; /* borrowed: from the notes */
+    size_t name_n, desc_n;
+};
+
+static size_t aligned(size_t n, unsigned align)
+{
+    return (n + align - 1) & ~(size_t)(align - 1);
+}
+
+/* The note at `at`, where its head fits.  Returns where the next begins, 0 when it is cut. */
+static size_t read_note(const uint8_t *notes, size_t n, size_t at, unsigned align,
+                        struct note *ret_note)
+{
+    Elf64_Nhdr h; /* of three words in either class; no sum of them wraps in 64 bits */
+    memcpy(&h, notes + at, sizeof h);
+    size_t desc = at + aligned(sizeof h + h.n_namesz, align), end = desc + h.n_descsz;
+    if (end > n)
+        return 0;
+    *ret_note =
+        (struct note){h.n_type, notes + at + sizeof h, notes + desc, h.n_namesz, h.n_descsz};
+    return aligned(end, align);
+}
+
+/* Linux writes an address of 8 bytes, others one of 4. */
+static int read_entry(const struct elf_image *image, const struct note *note, uint32_t *ret_entry,
+                      struct cl_err *err)
+{
+    uint64_t entry = 0;
+    if (note->desc_n != sizeof(uint32_t) && note->desc_n != sizeof(uint64_t))
+        return cl_fail(err, CL_E_INVALID, 0, "the kernel's PVH entry has %zu bytes; want 4 or 8",
+                       note->desc_n);
+    memcpy(&entry, note->desc, note->desc_n);
+    if (entry == 0 || entry > UINT32_MAX || !holds(image, entry))
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "the kernel's PVH entry 0x%" PRIx64 " is in none of its segments", entry);
+    *ret_entry = (uint32_t)entry;
+    return 0;
+}
+
+int elf_pvh_entry(const struct elf_image *image, const uint8_t *notes, size_t n, unsigned align,
+                  uint32_t *ret_entry, struct cl_err *err)
+{
+    struct note note;
+    for (size_t at = 0; at < n && n - at >= sizeof(Elf64_Nhdr);) {
+        at = read_note(notes, n, at, align, &note);
+        if (at == 0)
+            return cl_fail(err, CL_E_INVALID, 0, "a note of the kernel is cut");
+        if (note.type == XEN_ELFNOTE_PHYS32_ENTRY && note.name_n == sizeof "Xen" &&
+            memcmp(note.name, "Xen", sizeof "Xen") == 0)
+            return read_entry(image, &note, ret_entry, err);
+    }
+    *ret_entry = 0;
     return 0;
 }

@@ -1,7 +1,8 @@
-/* vmm/elf.h - where the parts of a vmlinux belong.
+/* vmm/elf.h - where the parts of a vmlinux belong, and where it can be entered.
  *
- * Pure: reads the head of the file from memory; hostile bytes are fine.
- * Reference: System V ABI, chapter 4-5 (gABI 4.1), ELF-64 Object File Format 1.5.
+ * Pure: reads the head of the file and its notes from memory; hostile bytes are fine.
+ * Reference: System V ABI, chapter 4-5 (gABI 4.1), ELF-64 Object File Format 1.5; Xen,
+ * public/elfnote.h.
  */
 #ifndef CL_VMM_ELF_H
 #define CL_VMM_ELF_H
@@ -13,8 +14,10 @@
 #include "base/util.h"
 
 enum {
-    ELF_HEAD_MAX = 4096,   /* the file's head and its table of segments lie in here */
-    ELF_SEGMENTS_MAX = 16, /* Debian's kernel has 4; without it a file could keep us busy */
+    ELF_HEAD_MAX = 4096,       /* the file's head and its table of segments lie in here */
+    ELF_SEGMENTS_MAX = 16,     /* Debian's kernel has 4; without it a file could keep us busy */
+    ELF_NOTES_MAX = 4,         /* segments of notes; Debian's kernel has 1 */
+    ELF_NOTE_BYTES_MAX = 4096, /* in one of them; Debian's kernel has 512 */
 };
 
 /* file[offset, offset + file_bytes) goes to guest-physical `gpa`; the rest up to mem_bytes is 0. */
@@ -23,14 +26,27 @@ struct elf_segment {
     uint64_t gpa, mem_bytes;
 };
 
-struct elf_image {
-    uint64_t entry; /* inside a segment */
-    unsigned n;
-    struct elf_segment segments[ELF_SEGMENTS_MAX]; /* none is empty, none overlap, no sum wraps */
+/* file[offset, offset + bytes) is notes, in the file and at most ELF_NOTE_BYTES_MAX. */
+struct elf_notes {
+    uint64_t offset, bytes;
+    unsigned align; /* of each note and of its parts: 4 or 8 */
 };
 
-/* The first n bytes of a file of file_bytes.  INVALID names what is wrong. */
+struct elf_image {
+    uint64_t entry; /* in 64-bit mode, inside a segment; 0 = it has none */
+    unsigned n;
+    struct elf_segment segments[ELF_SEGMENTS_MAX]; /* none is empty, none overlap, no sum wraps */
+    unsigned n_notes;
+    struct elf_notes notes[ELF_NOTES_MAX];
+};
+
+/* The first n bytes of a file of file_bytes: an executable for x86-64, or one for i386, which has
+ * no 64-bit entry.  INVALID names what is wrong. */
 int elf_parse(const uint8_t *head, size_t n, uint64_t file_bytes, struct elf_image *ret_image,
               struct cl_err *err) CL_MUST;
+/* The n bytes of one of the image's notes: where PVH enters it, inside a segment; 0 = they do not
+ * say. */
+int elf_pvh_entry(const struct elf_image *image, const uint8_t *notes, size_t n, unsigned align,
+                  uint32_t *ret_entry, struct cl_err *err) CL_MUST;
 
 #endif

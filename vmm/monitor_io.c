@@ -58,6 +58,7 @@ static int load(struct monitor *m, const char *cmdline, struct cl_err *err)
         .ram_fd = m->fds[CONTROL_FD_RAM],
         .kernel_fd = m->fds[CONTROL_FD_KERNEL],
         .initrd_fd = m->fds[CONTROL_FD_INITRD],
+        .pvh = m->setup.setup.flags & CONTROL_BOOT_BY_PVH,
         .root_fd = m->fds[CONTROL_FD_ROOT],
         .scratch_fd = m->fds[CONTROL_FD_SCRATCH],
         .channel_fd = m->fds[CONTROL_FD_CHANNEL],

@@ -249,9 +249,10 @@ static struct acpi_machine machine_of(const struct vm *vm)
 
 int vm_boot(struct vm *vm, struct cl_err *err)
 {
-    uint64_t entry;
+    struct boot_entry entry;
     struct boot_input input = {.kernel_fd = vm->config.kernel_fd,
                                .initrd_fd = vm->config.initrd_fd,
+                               .pvh = vm->config.pvh,
                                .cmdline = vm->config.cmdline,
                                .machine = machine_of(vm)};
     if (boot_load(&vm->mem, &input, &entry, err) < 0)
@@ -260,7 +261,7 @@ int vm_boot(struct vm *vm, struct cl_err *err)
         if (msr_boot(vm->vcpus[i].fd, err) < 0)
             return -1;
     }
-    return boot_set_registers(vm->vcpus[0].fd, entry, err);
+    return boot_set_registers(vm->vcpus[0].fd, &entry, err);
 }
 
 /* --- running ------------------------------------------------------------------------------- */

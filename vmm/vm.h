@@ -37,6 +37,7 @@ struct vm_config {
     int ram_fd; /* memory file of mem_bytes: written by a machine that boots, copied from on
                    write by one that is restored */
     int kernel_fd, initrd_fd; /* read by vm_boot(); initrd_fd -1 = none */
+    bool pvh;                 /* vm_boot() enters the kernel by PVH (vmm/boot.h) */
     int root_fd;              /* read-only disk; -1 = none */
     int scratch_fd;           /* writable disk; -1 = none */
     int channel_fd;           /* host's side of the agent's vsock port; -1 = no vsock */

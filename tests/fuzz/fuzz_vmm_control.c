@@ -18,6 +18,7 @@ static void command(enum control_phase *phase, const struct control_message *m, 
     CL_ASSERT((rc == 0) == (err.code == CL_OK));
     if (rc < 0)
         return;
+    CL_ASSERT(out.type != CONTROL_RESTORE || out.setup.flags == 0);
     CL_ASSERT(out.type != CONTROL_CMDLINE || strlen(out.cmdline.text) == out.cmdline.bytes);
     enum control_phase before = *phase;
     rc = control_step(phase, (enum control_type)out.type, NULL);
@@ -44,6 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (m.type == CONTROL_BOOT || m.type == CONTROL_RESTORE) {
             m.setup.fds = (uint32_t)(data[12] | data[13] << 8);
             m.setup.mem_bytes = (uint64_t)data[14] << 21;
+            m.setup.flags = (uint8_t)(data[15] >> 4);
         }
         command(&phase, &m, data[15] & 15);
         event(&m, sizeof m - (data[2] >> 7));

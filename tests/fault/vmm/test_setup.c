@@ -72,14 +72,25 @@ struct files {
     int state_fd;
 };
 
-static int boot_and_save(const struct files *f, struct cl_err *err)
+static int boot_and_save_by(const struct files *f, bool pvh, struct cl_err *err)
 {
     struct vm_config config = guest_config(&f->guest, VCPUS);
     CL_AUTO(vm_freep) struct vm *vm = NULL;
+    config.pvh = pvh;
     if (vm_create(&config, &vm, err) < 0 || vm_boot(vm, err) < 0 || vm_run(vm, err) < 0 ||
         vm_pause(vm, err) < 0)
         return -1;
     return vm_save(vm, f->state_fd, err);
+}
+
+static int boot_and_save(const struct files *f, struct cl_err *err)
+{
+    return boot_and_save_by(f, false, err);
+}
+
+static int boot_by_pvh_and_save(const struct files *f, struct cl_err *err)
+{
+    return boot_and_save_by(f, true, err);
 }
 
 static int restore(const struct files *f, struct cl_err *err)
@@ -144,6 +155,11 @@ static void test_each_call_of_a_boot_and_a_save(void **state)
     fail_each(*state, boot_and_save, arm_calls, call_failed);
 }
 
+static void test_each_call_of_a_boot_by_pvh(void **state)
+{
+    fail_each(*state, boot_by_pvh_and_save, arm_calls, call_failed);
+}
+
 static void test_each_call_of_a_restore(void **state)
 {
     struct cl_err err = {0};
@@ -182,6 +198,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_call_of_a_boot_and_a_save),
+        cmocka_unit_test(test_each_call_of_a_boot_by_pvh),
         cmocka_unit_test(test_each_call_of_a_restore),
         cmocka_unit_test(test_each_allocation),
     };

@@ -35,25 +35,40 @@ static int memory_file(uint64_t bytes)
     return fd;
 }
 
-/* An ELF file of one segment: the code at GUEST_AT. */
-static int elf_file(const uint8_t *code, size_t n)
+/* An ELF file of one segment, the code at GUEST_AT, with a note that says that PVH enters it there.
+ */
+static int elf_file(const uint8_t *code, size_t n, uint64_t entry)
 {
-    Elf64_Ehdr head = {.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
-                       .e_type = ET_EXEC,
-                       .e_machine = EM_X86_64,
-                       .e_version = EV_CURRENT,
-                       .e_entry = GUEST_AT,
-                       .e_phoff = sizeof(Elf64_Ehdr),
-                       .e_phentsize = sizeof(Elf64_Phdr),
-                       .e_phnum = 1};
-    Elf64_Phdr segment = {.p_type = PT_LOAD,
-                          .p_offset = sizeof head + sizeof segment,
-                          .p_paddr = GUEST_AT,
-                          .p_filesz = n,
-                          .p_memsz = n};
+    struct {
+        Elf64_Ehdr head;
+        Elf64_Phdr segments[2];
+        Elf64_Nhdr note;
+        char owner[4];
+        uint32_t pvh;
+    } file = {
+        .head = {.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
+                 .e_type = ET_EXEC,
+                 .e_machine = EM_X86_64,
+                 .e_version = EV_CURRENT,
+                 .e_entry = entry,
+                 .e_phoff = sizeof(Elf64_Ehdr),
+                 .e_phentsize = sizeof(Elf64_Phdr),
+                 .e_phnum = 2},
+        .segments = {{.p_type = PT_LOAD,
+                      .p_offset = sizeof file,
+                      .p_paddr = GUEST_AT,
+                      .p_filesz = n,
+                      .p_memsz = n},
+                     {.p_type = PT_NOTE,
+                      .p_offset = sizeof file.head + sizeof file.segments,
+                      .p_filesz = sizeof file.note + sizeof file.owner + sizeof file.pvh,
+                      .p_align = 4}},
+        .note = {.n_namesz = 4, .n_descsz = 4, .n_type = 18}, /* XEN_ELFNOTE_PHYS32_ENTRY */
+        .owner = "Xen",
+        .pvh = GUEST_AT,
+    };
     int fd = memory_file(0);
-    assert_int_equal(write(fd, &head, sizeof head), sizeof head);
-    assert_int_equal(write(fd, &segment, sizeof segment), sizeof segment);
+    assert_int_equal(write(fd, &file, sizeof file), sizeof file);
     assert_int_equal(write(fd, code, n), n);
     return fd;
 }
@@ -82,16 +97,35 @@ static int open_kvm(void)
     return fd;
 }
 
-void guest_open(struct guest *g, const uint8_t *code, const uint8_t *end, unsigned vcpus)
+static void open_guest(struct guest *g, int kernel_fd, unsigned vcpus, bool pvh)
 {
     struct cl_err err = {0};
     *g = (struct guest){.ram_fd = memory_file(GUEST_MEM),
                         .console_fd = memory_file(0),
                         .kvm_fd = open_kvm(),
-                        .kernel_fd = elf_file(code, (size_t)(end - code))};
+                        .kernel_fd = kernel_fd};
     struct vm_config config = guest_config(g, vcpus);
+    config.pvh = pvh;
     if (vm_create(&config, &g->vm, &err) < 0 || vm_boot(g->vm, &err) < 0)
         fail_msg("%s", err.text);
+}
+
+void guest_open(struct guest *g, const uint8_t *code, const uint8_t *end, unsigned vcpus)
+{
+    open_guest(g, elf_file(code, (size_t)(end - code), GUEST_AT), vcpus, false);
+}
+
+void guest_open_pvh(struct guest *g, const uint8_t *code, const uint8_t *end, bool forced)
+{
+    open_guest(g, elf_file(code, (size_t)(end - code), forced ? GUEST_AT : 0), 1, forced);
+}
+
+void guest_open_file(struct guest *g, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        fail_msg("%s: %m", path);
+    open_guest(g, fd, 1, false);
 }
 
 void guest_restore(struct guest *g, int ram_fd, int state_fd, unsigned vcpus)

@@ -7,6 +7,7 @@
 #ifndef CL_TESTS_VMM_GUEST_H
 #define CL_TESTS_VMM_GUEST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,12 @@
     extern const uint8_t guest_##name[], guest_##name##_end[]; \
     __asm__(".pushsection .rodata\n.code64\nguest_" #name ":\n" text "\nguest_" #name \
             "_end:\n.popsection\n")
+
+/* The same in 32-bit code, for a guest that PVH enters in protected mode without paging. */
+#define GUEST_32(name, text) \
+    extern const uint8_t guest_##name[], guest_##name##_end[]; \
+    __asm__(".pushsection .rodata\n.code32\nguest_" #name ":\n" text "\nguest_" #name \
+            "_end:\n.code64\n.popsection\n")
 
 /* Ends the guest with a status. */
 #define GUEST_EXIT(status) "mov $" #status ", %al\n out %al, $0xf4\n 98: jmp 98b\n"
@@ -42,6 +49,10 @@ int guest_skip(void);
 struct vm_config guest_config(const struct guest *g, unsigned vcpus);
 /* A machine with this code at its entry, not yet running.  Fails the test when it cannot be. */
 void guest_open(struct guest *g, const uint8_t *code, const uint8_t *end, unsigned vcpus);
+/* One of 32-bit code that is entered by PVH, forced or because the kernel has no other entry. */
+void guest_open_pvh(struct guest *g, const uint8_t *code, const uint8_t *end, bool forced);
+/* One of a kernel's file. */
+void guest_open_file(struct guest *g, const char *path);
 /* One restored from the state in state_fd and the RAM in ram_fd (both borrowed). */
 void guest_restore(struct guest *g, int ram_fd, int state_fd, unsigned vcpus);
 void guest_close(struct guest *g);

@@ -137,6 +137,7 @@ void process_send_setup(struct process *p, enum control_type type)
     give(&g, CONTROL_FD_CHANNEL, channel);
     give(&g, CONTROL_FD_SCRATCH, p->scratch_fd);
     if (type == CONTROL_BOOT) {
+        m.setup.flags = p->boot_flags;
         give(&g, CONTROL_FD_KERNEL, p->guest.kernel_fd);
         give(&g, CONTROL_FD_INITRD, root);
     }

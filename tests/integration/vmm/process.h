@@ -14,7 +14,8 @@ struct process {
     struct guest guest; /* for its kernel and RAM files */
     pid_t pid;
     int control, channel, state_fd, scratch_fd;
-    int wire; /* of its network card; -1 = it gets none */
+    int wire;           /* of its network card; -1 = it gets none */
+    uint8_t boot_flags; /* of its setup, when that is a boot's */
 };
 
 /* The files of a guest with this code, and a process that knows nothing of them yet. */

@@ -19,6 +19,9 @@
 #define LIMIT 0x200008
 
 GUEST(ends, GUEST_EXIT(5));
+/* Stores 0 in 64-bit mode, -1 in 32-bit mode: 0x48 is a prefix of `nop`, or `dec %eax`. */
+GUEST(mode,
+      "mov $0x200000, %ebx\n xor %eax, %eax\n .byte 0x48, 0x90\n mov %eax, (%rbx)\n" GUEST_EXIT(5));
 /* Counts until LIMIT and ends with 7. */
 GUEST(counts,
       "xor %ecx, %ecx\n 1: inc %rcx\n mov %rcx, 0x200000\n cmp 0x200008, %rcx\n jb 1b\n" GUEST_EXIT(
@@ -43,6 +46,20 @@ static void test_a_guest_runs_to_its_end(void **state)
 static uint64_t count(const struct process *p)
 {
     return guest_peek(&p->guest, COUNT);
+}
+
+static void test_a_boot_may_ask_for_pvh(void **state)
+{
+    (void)state;
+    for (int pvh = 0; pvh <= 1; pvh++) {
+        struct process p;
+        process_open(&p, guest_mode, guest_mode_end);
+        p.boot_flags = pvh ? CONTROL_BOOT_BY_PVH : 0;
+        process_boot(&p);
+        process_hears_end(&p, CONTROL_END_GUEST, "the guest ended itself");
+        assert_int_equal(count(&p), pvh ? UINT32_MAX : 0);
+        process_close(&p);
+    }
 }
 
 static bool counts_on(const struct process *p)
@@ -232,6 +249,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_guest_runs_to_its_end),
+        cmocka_unit_test(test_a_boot_may_ask_for_pvh),
         cmocka_unit_test(test_it_pauses_resumes_tells_figures_and_stops),
         cmocka_unit_test(test_its_disk_grows_while_it_runs_and_while_it_does_not),
         cmocka_unit_test(test_a_snapshot_goes_on_in_fresh_processes),

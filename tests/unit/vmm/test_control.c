@@ -144,7 +144,7 @@ static void test_a_card_has_an_address_of_its_own(void **state)
     memset(m.setup.mac, 0, sizeof m.setup.mac);
     assert_int_equal(parse(&m, CONTROL_FDS), -1);
     m = boot();
-    m.setup.zero[5] = 1;
+    m.setup.zero[4] = 1;
     assert_int_equal(parse(&m, CONTROL_FDS), -1);
 }
 
@@ -156,6 +156,22 @@ static void test_a_balloon_has_a_limit(void **state)
     assert_int_equal(parse(&m, 0), 0);
     m.balloon.bytes++;
     assert_int_equal(parse(&m, 0), -1);
+}
+
+static void test_only_a_boot_can_ask_for_pvh(void **state)
+{
+    (void)state;
+    struct control_message m = boot();
+    m.setup.flags = CONTROL_BOOT_BY_PVH;
+    assert_int_equal(parse(&m, CONTROL_FDS), 0);
+    m.setup.flags = CONTROL_BOOT_BY_PVH << 1;
+    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    m.setup.flags = UINT8_MAX;
+    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    m.setup.flags = CONTROL_BOOT_BY_PVH;
+    m.type = CONTROL_RESTORE;
+    m.setup.fds &= ~(1U << CONTROL_FD_KERNEL | 1U << CONTROL_FD_INITRD);
+    assert_int_equal(parse(&m, CONTROL_FDS - 2), -1);
 }
 
 static void test_only_a_setup_brings_fds(void **state)
@@ -240,6 +256,7 @@ int main(void)
         cmocka_unit_test(test_a_setup_with_too_much_is_refused),
         cmocka_unit_test(test_a_card_has_an_address_of_its_own),
         cmocka_unit_test(test_a_balloon_has_a_limit),
+        cmocka_unit_test(test_only_a_boot_can_ask_for_pvh),
         cmocka_unit_test(test_only_a_setup_brings_fds),
         cmocka_unit_test(test_a_command_line_ends_where_it_says),
         cmocka_unit_test(test_a_disk_has_whole_sectors_and_a_limit),
