@@ -201,6 +201,7 @@ struct received {
     bool cut; /* more fds than any message has */
 };
 
+/* Its end is aligned, so it may hold one more than it is for. */
 union rights {
     char bytes[CMSG_SPACE(CONTROL_FDS * sizeof(int))];
     struct cmsghdr align;
@@ -212,7 +213,9 @@ static void take_rights(struct msghdr *h, struct received *r)
     r->cut = (h->msg_flags & MSG_CTRUNC) != 0;
     if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
         return;
-    r->n_fds = (unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+    size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    r->cut |= n > CONTROL_FDS;
+    r->n_fds = (unsigned)CL_MIN(n, (size_t)CONTROL_FDS);
     memcpy(r->fds, CMSG_DATA(c), r->n_fds * sizeof(int));
 }
 

@@ -44,7 +44,7 @@ void process_spawn(struct process *p)
 void process_tell_with(struct process *p, const struct control_message *m, const int *fds, size_t n)
 {
     union {
-        char bytes[CMSG_SPACE(CONTROL_FDS * sizeof(int))];
+        char bytes[CMSG_SPACE((CONTROL_FDS + 1) * sizeof(int))]; /* one too many */
         struct cmsghdr align;
     } rights = {0};
     struct iovec iov = {(void *)(uintptr_t)m, sizeof *m};

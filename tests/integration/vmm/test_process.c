@@ -1,6 +1,7 @@
 /* cloche-vmm itself, with guests of a few instructions: what it is told, what it answers, what it
  * has given up.  No guardian and no worker: the jail around it is tested with them. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -181,6 +182,58 @@ static void test_fds_that_no_setup_names_end_it(void **state)
     process_close(&p);
 }
 
+static void test_more_fds_than_there_are_names_for_end_it(void **state)
+{
+    (void)state;
+    enum { TOO_MANY = CONTROL_FDS + 1 };
+    struct process p;
+    int fds[TOO_MANY];
+    process_open(&p, guest_ends, guest_ends_end);
+    for (int i = 0; i < TOO_MANY; i++)
+        fds[i] = p.state_fd;
+    process_tell_with(&p, &(struct control_message){.type = CONTROL_STOP}, fds, TOO_MANY);
+    process_hears_end(&p, CONTROL_END_FAILED, "more than 10 fds");
+    process_close(&p);
+}
+
+static void test_a_boot_without_kvm_says_so(void **state)
+{
+    (void)state;
+    struct process p;
+    process_open(&p, guest_ends, guest_ends_end);
+    (void)close(p.guest.kvm_fd);
+    p.guest.kvm_fd = fcntl(p.guest.ram_fd, F_DUPFD_CLOEXEC, 0);
+    process_send_setup(&p, CONTROL_BOOT);
+    process_tell(&p, CONTROL_CMDLINE);
+    process_hears_end(&p, CONTROL_END_FAILED, "cmdline: the file is not /dev/kvm");
+    process_close(&p);
+}
+
+static void test_a_state_that_cannot_be_written_is_no_snapshot(void **state)
+{
+    (void)state;
+    struct process p;
+    process_open(&p, guest_counts, guest_counts_end);
+    assert_int_equal(fcntl(p.state_fd, F_ADD_SEALS, F_SEAL_GROW), 0);
+    guest_poke(&p.guest, LIMIT, UINT64_MAX);
+    process_boot(&p);
+    process_tell(&p, CONTROL_PAUSE);
+    process_hears(&p, CONTROL_PAUSED);
+    process_tell(&p, CONTROL_SAVE);
+    process_hears_end(&p, CONTROL_END_FAILED, "save: write the machine's state");
+    process_close(&p);
+}
+
+static void test_a_disk_does_not_shrink(void **state)
+{
+    (void)state;
+    struct process p;
+    start(&p, guest_counts, guest_counts_end);
+    grow(&p, CONTROL_SECTOR);
+    process_hears_end(&p, CONTROL_END_FAILED, "grow: the scratch disk does not grow");
+    process_close(&p);
+}
+
 static void test_it_ends_with_its_worker(void **state)
 {
     (void)state;
@@ -256,6 +309,10 @@ int main(void)
         cmocka_unit_test(test_a_state_that_is_none_is_refused),
         cmocka_unit_test(test_what_is_out_of_order_ends_it),
         cmocka_unit_test(test_fds_that_no_setup_names_end_it),
+        cmocka_unit_test(test_more_fds_than_there_are_names_for_end_it),
+        cmocka_unit_test(test_a_boot_without_kvm_says_so),
+        cmocka_unit_test(test_a_state_that_cannot_be_written_is_no_snapshot),
+        cmocka_unit_test(test_a_disk_does_not_shrink),
         cmocka_unit_test(test_it_ends_with_its_worker),
         cmocka_unit_test(test_each_thread_is_filtered_and_kvm_is_closed),
     };
