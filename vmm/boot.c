@@ -128,11 +128,12 @@ static int load_kernel(const struct guest_mem *mem, const struct boot_input *inp
     uint8_t head[ELF_HEAD_MAX];
     struct elf_image image;
     uint64_t bytes;
-    ssize_t n = pread(input->kernel_fd, head, sizeof head, 0);
-    if (n < 0)
-        return cl_fail(err, CL_E_SYS, errno, "read the kernel");
-    if (size_of(input->kernel_fd, "kernel", &bytes, err) < 0 ||
-        elf_parse(head, (size_t)n, bytes, &image, err) < 0 ||
+    if (size_of(input->kernel_fd, "kernel", &bytes, err) < 0)
+        return -1;
+    size_t n = CL_MIN(bytes, sizeof head);
+    if (load(input->kernel_fd, 0, head, n, err) < 0)
+        return cl_wrap(err, "read the kernel");
+    if (elf_parse(head, n, bytes, &image, err) < 0 ||
         choose_entry(input, &image, ret_entry, err) < 0)
         return -1;
     return load_segments(mem, input->kernel_fd, &image, err);

@@ -1,5 +1,5 @@
-/* A machine is made, booted, saved and restored again and again; each time one more of the calls
- * that this takes fails.  It must say which, and leave nothing behind.
+/* A machine with every device is made, booted, saved and restored again and again; each time one
+ * more of the calls that this takes fails.  It must say which, and leave nothing behind.
  *
  * The linker puts the functions __wrap_X here before X of libc (ld --wrap). */
 #include <dirent.h>
@@ -13,13 +13,16 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <linux/kvm.h>
 
 #include <cmocka.h>
 
 #include "base/mem.h"
 #include "tests/integration/vmm/guest.h"
+#include "vmm/probe.h"
 
 enum { CALLS_MAX = 2000, VCPUS = 2 };
 
@@ -40,25 +43,62 @@ static bool fails(void)
     return true;
 }
 
-#define WRAP(type, name, bad, parameters, arguments) \
+/* What KVM answers to one request, in place of the real one; a negative errno fails. */
+static struct {
+    unsigned long request; /* 0 = none */
+    int answer;
+} forced;
+
+static int force(void)
+{
+    errno = forced.answer < 0 ? -forced.answer : errno;
+    return forced.answer < 0 ? -1 : forced.answer;
+}
+
+/* Every other read and write is interrupted by a signal. */
+static bool interrupts, was_interrupted;
+
+static bool is_interrupted(void)
+{
+    was_interrupted = interrupts && !was_interrupted;
+    if (was_interrupted)
+        errno = EINTR;
+    return was_interrupted;
+}
+
+#define WRAP(type, name, bad, instead, parameters, arguments) \
     type __real_##name parameters; \
     type __wrap_##name parameters; \
     type __wrap_##name parameters \
     { \
-        return fails() ? (bad) : __real_##name arguments; \
+        if (fails()) \
+            return bad; \
+        instead; \
+        return __real_##name arguments; \
     }
+#define INTERRUPTED \
+    if (is_interrupted()) \
+    return -1
+#define FORCED \
+    if (forced.request == request) \
+    return force()
+#define NOTHING (void)0
 /* What libc declares is not all prototypes of ours. */
-WRAP(int, ioctl, -1, (int fd, unsigned long request, void *arg), (fd, request, arg))
-WRAP(void *, mmap, MAP_FAILED, (void *at, size_t n, int prot, int flags, int fd, off_t offset),
+WRAP(int, ioctl, -1, FORCED, (int fd, unsigned long request, void *arg), (fd, request, arg))
+WRAP(void *, mmap, MAP_FAILED, NOTHING,
+     (void *at, size_t n, int prot, int flags, int fd, off_t offset),
      (at, n, prot, flags, fd, offset))
-WRAP(ssize_t, pread, -1, (int fd, void *to, size_t n, off_t at), (fd, to, n, at))
-WRAP(ssize_t, pwrite, -1, (int fd, const void *from, size_t n, off_t at), (fd, from, n, at))
-WRAP(int, eventfd, -1, (unsigned count, int flags), (count, flags))
-WRAP(int, fstat, -1, (int fd, struct stat *st), (fd, st))
-WRAP(int, ftruncate, -1, (int fd, off_t size), (fd, size))
-WRAP(int, sigaction, -1, (int sig, const struct sigaction *act, struct sigaction *old),
+WRAP(ssize_t, pread, -1, INTERRUPTED, (int fd, void *to, size_t n, off_t at), (fd, to, n, at))
+WRAP(ssize_t, pwrite, -1, INTERRUPTED, (int fd, const void *from, size_t n, off_t at),
+     (fd, from, n, at))
+WRAP(int, open, -1, NOTHING, (const char *path, int flags), (path, flags))
+WRAP(int, eventfd, -1, NOTHING, (unsigned count, int flags), (count, flags))
+WRAP(int, fstat, -1, NOTHING, (int fd, struct stat *st), (fd, st))
+WRAP(off_t, lseek, -1, NOTHING, (int fd, off_t to, int whence), (fd, to, whence))
+WRAP(int, ftruncate, -1, NOTHING, (int fd, off_t size), (fd, size))
+WRAP(int, sigaction, -1, NOTHING, (int sig, const struct sigaction *act, struct sigaction *old),
      (sig, act, old))
-WRAP(int, pthread_create, EAGAIN,
+WRAP(int, pthread_create, EAGAIN, NOTHING,
      (pthread_t * thread, const pthread_attr_t *attr, void *(*fn)(void *), void *arg),
      (thread, attr, fn, arg))
 
@@ -69,12 +109,23 @@ GUEST(idle, "1: jmp 1b\n");
 
 struct files {
     struct guest guest; /* of fds only */
-    int state_fd;
+    int state_fd, disk_fd, channel[2], wire[2];
 };
+
+/* With every device there is. */
+static struct vm_config config_of(const struct files *f)
+{
+    struct vm_config config = guest_config(&f->guest, VCPUS);
+    config.root_fd = config.scratch_fd = f->disk_fd;
+    config.channel_fd = f->channel[0];
+    config.net_fd = f->wire[0];
+    config.mac[0] = 2; /* of no vendor */
+    return config;
+}
 
 static int boot_and_save_by(const struct files *f, bool pvh, struct cl_err *err)
 {
-    struct vm_config config = guest_config(&f->guest, VCPUS);
+    struct vm_config config = config_of(f);
     CL_AUTO(vm_freep) struct vm *vm = NULL;
     config.pvh = pvh;
     if (vm_create(&config, &vm, err) < 0 || vm_boot(vm, err) < 0 || vm_run(vm, err) < 0 ||
@@ -95,7 +146,7 @@ static int boot_by_pvh_and_save(const struct files *f, struct cl_err *err)
 
 static int restore(const struct files *f, struct cl_err *err)
 {
-    struct vm_config config = guest_config(&f->guest, VCPUS);
+    struct vm_config config = config_of(f);
     CL_AUTO(vm_freep) struct vm *vm = NULL;
     config.restore = true;
     config.state_fd = f->state_fd;
@@ -173,6 +224,79 @@ static void test_each_allocation(void **state)
     fail_each(*state, restore, cl_test_fail_alloc, cl_test_alloc_failed);
 }
 
+/* A tiny machine of its own, made and timed; that it is slow is an answer. */
+static int probe(const struct files *f, struct cl_err *err)
+{
+    static const char slow[] = "this KVM interprets guest kernels, ";
+    char text[PROBE_TEXT];
+    (void)f;
+    if (probe_kvm(text) || strncmp(text, slow, strlen(slow)) == 0)
+        return 0;
+    return cl_fail(err, CL_E_SYS, 0, "%s", text);
+}
+
+static void test_each_call_of_a_probe(void **state)
+{
+    fail_each(*state, probe, arm_calls, call_failed);
+}
+
+/* Such an answer ends the act, and its error says this. */
+static void expect_refusal(const struct files *f, unsigned long request, int answer,
+                           int (*act)(const struct files *, struct cl_err *), const char *says)
+{
+    struct cl_err err = {0};
+    forced.request = request;
+    forced.answer = answer;
+    int rc = act(f, &err);
+    forced.request = 0;
+    if (rc != -1 || !strstr(err.text, says))
+        fail_msg("%d: '%s', wanted '%s'", rc, err.text, says);
+}
+
+static void test_what_kvm_says_too_little_to_is_named(void **state)
+{
+    const struct files *f = *state;
+    expect_refusal(f, KVM_GET_API_VERSION, 11, boot_and_save, "KVM's API has version 11");
+    expect_refusal(f, KVM_GET_API_VERSION, 11, probe, "KVM's API has version 11");
+    expect_refusal(f, KVM_GET_MSRS, 1, boot_and_save, "read model-specific register 0x");
+    expect_refusal(f, KVM_SET_MSRS, 0, boot_and_save, "write model-specific register 0x");
+    expect_refusal(f, KVM_RUN, 0, probe, "ended by exit ");
+    expect_refusal(f, KVM_RUN, -EIO, probe, "KVM_RUN");
+}
+
+static void test_a_signal_between_is_borne(void **state)
+{
+    const struct files *f = *state;
+    struct cl_err err = {0};
+    interrupts = true;
+    int rc = boot_and_save(f, &err);
+    rc = rc < 0 ? rc : boot_by_pvh_and_save(f, &err);
+    rc = rc < 0 ? rc : restore(f, &err);
+    interrupts = false;
+    if (rc < 0)
+        fail_msg("%s", err.text);
+}
+
+static void test_a_processor_that_kvm_does_not_run_ends_the_machine(void **state)
+{
+    const struct files *f = *state;
+    struct cl_err err = {0};
+    struct guest g = {0};
+    struct vm_report report;
+    struct vm_config config = config_of(f);
+    CL_AUTO(vm_freep) struct vm *vm = NULL;
+    assert_int_equal(vm_create(&config, &vm, &err), 0);
+    assert_int_equal(vm_boot(vm, &err), 0);
+    forced.request = KVM_RUN;
+    forced.answer = -EIO;
+    g.vm = vm;
+    assert_int_equal(vm_run(vm, &err), 0);
+    guest_await_end(&g, &report);
+    forced.request = 0;
+    assert_int_equal(report.end, VM_FAILED);
+    assert_non_null(strstr(report.err.text, ": KVM_RUN: "));
+}
+
 static int open_files(void **state)
 {
     static struct files f;
@@ -181,7 +305,11 @@ static int open_files(void **state)
     vm_free(f.guest.vm);
     f.guest.vm = NULL;
     f.state_fd = memfd_create("state", MFD_CLOEXEC);
-    assert_true(f.state_fd >= 0);
+    f.disk_fd = memfd_create("disk", MFD_CLOEXEC);
+    assert_true(f.state_fd >= 0 && f.disk_fd >= 0);
+    assert_int_equal(ftruncate(f.disk_fd, 1 << 20), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, f.channel), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, f.wire), 0);
     *state = &f;
     return 0;
 }
@@ -191,6 +319,11 @@ static int close_files(void **state)
     struct files *f = *state;
     guest_close(&f->guest);
     (void)close(f->state_fd);
+    (void)close(f->disk_fd);
+    for (int i = 0; i < 2; i++) {
+        (void)close(f->channel[i]);
+        (void)close(f->wire[i]);
+    }
     return 0;
 }
 
@@ -201,6 +334,10 @@ int main(void)
         cmocka_unit_test(test_each_call_of_a_boot_by_pvh),
         cmocka_unit_test(test_each_call_of_a_restore),
         cmocka_unit_test(test_each_allocation),
+        cmocka_unit_test(test_each_call_of_a_probe),
+        cmocka_unit_test(test_what_kvm_says_too_little_to_is_named),
+        cmocka_unit_test(test_a_signal_between_is_borne),
+        cmocka_unit_test(test_a_processor_that_kvm_does_not_run_ends_the_machine),
     };
     int skip = guest_skip();
     return skip ? skip : cmocka_run_group_tests(tests, open_files, close_files);
