@@ -1,6 +1,7 @@
 /* tests/integration/vmm/boot_main.c - boot a kernel in a machine of vmm/, its console on stdout.
  *
- * usage: vmm_boot MEMORY_MIB VCPUS CMDLINE VMLINUX INITRD [ROOT [SCRATCH]]
+ * usage: vmm_boot [--pvh] MEMORY_MIB VCPUS CMDLINE VMLINUX INITRD [ROOT [SCRATCH]]
+ * --pvh enters the kernel by PVH, not by its 64-bit entry.
  * Exit status: 0 switched off, 3 reset, 4 panic, 5 failed, else that of the exit port.  No jail:
  * for tests only.
  */
@@ -8,6 +9,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -96,14 +98,18 @@ int main(int argc, char **argv)
 {
     struct cl_err err = {0};
     struct vm_report report;
+    bool pvh = argc > 1 && strcmp(argv[1], "--pvh") == 0;
+    argc -= pvh;
+    argv += pvh;
     if (argc < 6) {
-        (void)fprintf(stderr,
-                      "usage: vmm_boot MEMORY_MIB VCPUS CMDLINE VMLINUX INITRD [ROOT [SCRATCH]]\n");
+        (void)fprintf(stderr, "usage: vmm_boot [--pvh] MEMORY_MIB VCPUS CMDLINE VMLINUX INITRD "
+                              "[ROOT [SCRATCH]]\n");
         return 2;
     }
     int near;
     uint64_t begin = cl_now_ns();
     struct vm_config config = config_of(argc, argv, &near);
+    config.pvh = pvh;
     CL_AUTO(vm_freep) struct vm *vm = NULL;
     if (vm_create(&config, &vm, &err) < 0 || vm_boot(vm, &err) < 0 || vm_run(vm, &err) < 0) {
         (void)fprintf(stderr, "vmm_boot: %s\n", err.text);

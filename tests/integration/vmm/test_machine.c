@@ -4,12 +4,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/clock.h"
 #include "tests/integration/vmm/guest.h"
+#include "vmm/seccomp.h"
 
 static void run(struct guest *g, struct vm_report *ret_report)
 {
@@ -121,6 +123,60 @@ static void test_registers_are_where_the_tables_say(void **state)
     guest_close(&g);
 }
 
+/* An access across the end of a page comes as 3 bytes and 1: no device has such registers. */
+GUEST(odd, GUEST_MAP_DEVICES "mov $0xd0000ffd, %esi\n" CHECK(1, "cmpl $-1, (%rsi)")
+               CHECK(2, "movl $0, (%rsi)\n cmpl $-1, (%rsi)") /* the interrupt chip */
+      "mov $0xfec00000, %edi\n movl $1, (%rdi)\n" CHECK(3, "cmpl $0x170011, 0x10(%rdi)")
+          CHECK(4, "cmpb $0, 0x10(%rdi)") "mov $0x505, %dx\n in %dx, %al\n" CHECK(
+              5,
+              "cmp $1, %al") "mov $0x601, %dx\n in %dx, %al\n" CHECK(6,
+                                                                     "cmp $0, %al") "mov $0, %bl\n "
+                                                                                    "9: mov %bl, "
+                                                                                    "%al\n out "
+                                                                                    "%al, $0xf4\n "
+                                                                                    "1: jmp 1b\n");
+
+static void test_odd_accesses_are_answered(void **state)
+{
+    (void)state;
+    struct vm_report report;
+    RUN(odd, 1, &report);
+    assert_int_equal(report.end, VM_EXIT);
+    assert_int_equal(report.status, 0);
+    guest_close(&g);
+}
+
+/* An interrupt to processor 77, which is not there, is lost; the guest goes on. */
+GUEST(stray, GUEST_MAP_DEVICES
+      "mov $0xfec00000, %edi\n movl $0x19, (%rdi)\n movl $0x4d000000, 0x10(%rdi)\n"
+      "movl $0x18, (%rdi)\n movl $0x40, 0x10(%rdi)\n"
+      "mov $0x3f9, %dx\n mov $2, %al\n out %al, %dx\n" GUEST_EXIT(12));
+
+static void test_an_interrupt_to_nobody_is_lost(void **state)
+{
+    (void)state;
+    struct vm_report report;
+    RUN(stray, 1, &report);
+    assert_int_equal(report.end, VM_EXIT);
+    assert_int_equal(report.status, 12);
+    guest_close(&g);
+}
+
+/* Instructions of a device's registers: KVM gives up. */
+GUEST(lost, GUEST_MAP_DEVICES "mov $0xd0000000, %eax\n jmp *%rax\n");
+
+static void test_a_guest_that_kvm_cannot_run_ends_with_the_reason(void **state)
+{
+    (void)state;
+    struct vm_report report;
+    RUN(lost, 1, &report);
+    assert_int_equal(report.end, VM_FAILED);
+    assert_int_equal(report.err.code, CL_E_GUEST);
+    assert_non_null(strstr(report.err.text, "vCPU 0: KVM exit "));
+    assert_non_null(strstr(report.err.text, " at rip 0xd0000000"));
+    guest_close(&g);
+}
+
 /* Pin 4 of the interrupt chip to vector 0x40 of processor 0, then ask the serial port for an
  * interrupt and sleep. */
 GUEST(interrupt, GUEST_MAP_DEVICES
@@ -218,6 +274,120 @@ static void test_a_stopped_machine_says_so(void **state)
     guest_close(&g);
 }
 
+/* Writes to guest address 4 GiB by a page of 2 MiB of its own. */
+GUEST(high, "movq $0xe003, 0xa020\n mov $0x100000083, %rax\n mov %rax, 0xe000\n"
+            "mov $0x100000000, %rax\n movl $0x12345678, 16(%rax)\n" GUEST_EXIT(13));
+
+static void test_memory_goes_on_above_4_gib(void **state)
+{
+    (void)state;
+    const uint64_t low = UINT64_C(3) << 30, bytes = low + (UINT64_C(64) << 20);
+    struct guest g;
+    struct vm_report report;
+    struct cl_err err = {0};
+    guest_open(&g, guest_high, guest_high_end, 1);
+    vm_free(g.vm);
+    struct vm_config config = guest_config(&g, 1);
+    config.mem_bytes = bytes;
+    assert_int_equal(ftruncate(g.ram_fd, 0), 0);
+    assert_int_equal(ftruncate(g.ram_fd, (off_t)bytes), 0);
+    if (vm_create(&config, &g.vm, &err) < 0 || vm_boot(g.vm, &err) < 0)
+        fail_msg("%s", err.text);
+    run(&g, &report);
+    assert_int_equal(report.end, VM_EXIT);
+    assert_int_equal(report.status, 13);
+    assert_int_equal(guest_peek(&g, low + 16), 0x12345678);
+    guest_close(&g);
+}
+
+/* --- machines that cannot be --------------------------------------------------------------- */
+
+/* The error of a machine of this shape. */
+static struct cl_err refused(const struct vm_config *config, enum cl_code want)
+{
+    struct cl_err err = {0};
+    CL_AUTO(vm_freep) struct vm *vm = NULL;
+    assert_int_equal(vm_create(config, &vm, &err), -1);
+    assert_int_equal(err.code, want);
+    return err;
+}
+
+static void test_a_machine_of_the_wrong_shape_is_refused(void **state)
+{
+    (void)state;
+    struct guest g;
+    struct cl_err err;
+    guest_open(&g, guest_spin, guest_spin_end, 1);
+    const struct vm_config good = guest_config(&g, 1);
+    for (unsigned vcpus = 0; vcpus <= VM_VCPUS_MAX + 1; vcpus += VM_VCPUS_MAX + 1) {
+        struct vm_config config = good;
+        config.vcpus = vcpus;
+        err = refused(&config, CL_E_INVALID);
+        assert_non_null(strstr(err.text, "vCPUs; want 1 to 8"));
+    }
+    struct vm_config config = good;
+    config.kvm_fd = g.ram_fd;
+    err = refused(&config, CL_E_SYS);
+    assert_non_null(strstr(err.text, "not /dev/kvm"));
+    config = good;
+    config.mem_bytes = GUEST_MEM + 4096;
+    err = refused(&config, CL_E_INVALID);
+    assert_non_null(strstr(err.text, "guest memory file holds"));
+    config = good;
+    config.root_fd = g.console_fd; /* of no bytes */
+    err = refused(&config, CL_E_INVALID);
+    assert_non_null(strstr(err.text, "the root disk"));
+    config = good;
+    config.scratch_fd = g.console_fd;
+    err = refused(&config, CL_E_INVALID);
+    assert_non_null(strstr(err.text, "the scratch disk"));
+    guest_close(&g);
+}
+
+static void test_a_disk_that_is_not_there_does_not_grow(void **state)
+{
+    (void)state;
+    struct guest g;
+    struct cl_err err = {0};
+    guest_open(&g, guest_spin, guest_spin_end, 1);
+    assert_int_equal(vm_grow_scratch(g.vm, &err), -1);
+    assert_int_equal(err.code, CL_E_STATE);
+    guest_close(&g);
+}
+
+/* In a child, as a thread that has a filter does not end. */
+static int be_unconfined(void)
+{
+    static const struct vmm_filter none; /* the kernel refuses a program of no instruction */
+    struct guest g;
+    struct vm_report report;
+    struct cl_err err = {0};
+    guest_open(&g, guest_spin, guest_spin_end, 1);
+    struct vm_config config = guest_config(&g, 1);
+    config.vcpu_filter = &none;
+    if (vm_create(&config, &g.vm, &err) < 0 || vm_boot(g.vm, &err) < 0 || vm_run(g.vm, &err) < 0)
+        return 1;
+    do {
+        (void)usleep(1000);
+        vm_report(g.vm, &report);
+    } while (report.end == VM_RUNS); /* not longer than the test may take */
+    if (report.end != VM_FAILED || guest_peek(&g, 0x200000) != 0)
+        return 2;
+    return strstr(report.err.text, "enter the seccomp filter") ? 0 : 3;
+}
+
+static void test_a_processor_that_cannot_be_confined_runs_nothing(void **state)
+{
+    (void)state;
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(be_unconfined());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -225,11 +395,18 @@ int main(void)
         cmocka_unit_test(test_a_line_that_has_not_ended_is_printed_at_the_end),
         cmocka_unit_test(test_every_way_to_end_is_told_apart),
         cmocka_unit_test(test_registers_are_where_the_tables_say),
+        cmocka_unit_test(test_odd_accesses_are_answered),
+        cmocka_unit_test(test_an_interrupt_to_nobody_is_lost),
+        cmocka_unit_test(test_a_guest_that_kvm_cannot_run_ends_with_the_reason),
         cmocka_unit_test(test_an_interrupt_wakes_a_processor),
         cmocka_unit_test(test_a_second_processor_starts),
         cmocka_unit_test(test_a_paused_machine_stands_still_and_goes_on),
         cmocka_unit_test(test_a_machine_that_ended_cannot_be_paused),
         cmocka_unit_test(test_a_stopped_machine_says_so),
+        cmocka_unit_test(test_memory_goes_on_above_4_gib),
+        cmocka_unit_test(test_a_machine_of_the_wrong_shape_is_refused),
+        cmocka_unit_test(test_a_disk_that_is_not_there_does_not_grow),
+        cmocka_unit_test(test_a_processor_that_cannot_be_confined_runs_nothing),
     };
     int skip = guest_skip();
     return skip ? skip : cmocka_run_group_tests(tests, NULL, NULL);

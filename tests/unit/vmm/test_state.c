@@ -7,6 +7,9 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include "vmm/ioapic.h"
+#include "vmm/ports.h"
+#include "vmm/serial.h"
 #include "vmm/state.h"
 
 static const struct state_head head = {.baseline = {1, 2, 3}, .mem_bytes = 1 << 27, .vcpus = 2};
@@ -100,6 +103,66 @@ static void test_a_failed_get_sticks(void **state)
     assert_int_equal(err.code, CL_E_INVALID);
 }
 
+/* --- devices -------------------------------------------------------------------------------- */
+
+static int load_ioapic(struct state_reader *r, struct cl_err *err)
+{
+    struct ioapic chip = {.select = 7}, before = chip;
+    int rc = ioapic_load(&chip, r, err);
+    assert_memory_equal(&chip, &before, sizeof chip);
+    return rc;
+}
+
+static int load_serial(struct state_reader *r, struct cl_err *err)
+{
+    struct serial com = {.scratch = 7}, before = com;
+    int rc = serial_load(&com, r, err);
+    assert_memory_equal(&com, &before, sizeof com);
+    return rc;
+}
+
+static int load_ports(struct state_reader *r, struct cl_err *err)
+{
+    struct ports ports = {.cmos_index = 7}, before = ports;
+    int rc = ports_load(&ports, r, err);
+    assert_memory_equal(&ports, &before, sizeof ports);
+    return rc;
+}
+
+static void test_a_device_stays_as_it_is_when_its_section_has_another_length(void **state)
+{
+    (void)state;
+    static const struct {
+        enum state_section type;
+        int (*load)(struct state_reader *r, struct cl_err *err);
+        const char *says;
+    } devices[] = {
+        {STATE_IOAPIC, load_ioapic, "interrupt controller"},
+        {STATE_SERIAL, load_serial, "serial port"},
+        {STATE_PORTS, load_ports, "I/O ports"},
+    };
+    static const uint8_t body[512];
+    uint8_t data[1024];
+    for (size_t i = 0; i < CL_COUNT(devices); i++) {
+        for (size_t bytes = 0; bytes <= sizeof body; bytes += sizeof body) { /* too few, too many */
+            struct state_writer w;
+            struct state_reader r;
+            struct state_head seen;
+            struct cl_err err = {0};
+            size_t n;
+            state_writer_init(&w, data, sizeof data, &head);
+            state_begin(&w, devices[i].type);
+            state_put_bytes(&w, body, bytes);
+            state_end(&w);
+            assert_int_equal(state_finish(&w, &n, NULL), 0);
+            assert_int_equal(state_reader_init(&r, data, n, &seen, NULL), 0);
+            assert_int_equal(devices[i].load(&r, &err), -1);
+            assert_int_equal(err.code, CL_E_INVALID);
+            assert_non_null(strstr(err.text, devices[i].says));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -107,6 +170,7 @@ int main(void)
         cmocka_unit_test(test_each_cut_is_found_on_both_ends),
         cmocka_unit_test(test_each_flipped_bit_of_the_frame_is_found),
         cmocka_unit_test(test_a_failed_get_sticks),
+        cmocka_unit_test(test_a_device_stays_as_it_is_when_its_section_has_another_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
