@@ -1,0 +1,27 @@
+# tests/lab/common.sh - what the tests of this folder share; sourced from the repository's root.
+# shellcheck shell=sh
+
+images=${CLOCHE_IMAGES:-$PWD/out/images}
+
+skip() {
+    echo "skipped: $*"
+    exit 77
+}
+
+need_images() {
+    [ -f "$images/base/current/manifest.json" ] || skip "no images in $images (images/build.sh base --out DIR --key KEY)"
+}
+
+# there SECONDS COMMAND...: under the host's own KVM where it has VMX or SVM, else in the lab, at most that long.
+# The lab takes minutes, and now and then stalls, so only CLOCHE_LAB=1 starts it.
+there() {
+    seconds=$1
+    shift
+    if ! tools/lab need; then
+        "$@"
+        return
+    fi
+    [ "${CLOCHE_LAB:-}" = 1 ] || skip "no VMX or SVM here, and the lab takes minutes: CLOCHE_LAB=1 starts it"
+    said=$(tools/lab build 2>&1) || skip "the lab cannot be built: $(echo "$said" | grep -E 'error|remedy' | paste -sd' ')"
+    tools/lab run --time "$seconds" --build "$CLOCHE_BUILD" --images "$images" -- "$@"
+}
