@@ -50,7 +50,7 @@ class Load:
 
     def jobs(self, seconds=60):
         """The jobs as they ended (or did not, within the time)."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + soon(seconds)
 
         def get(pair):
             client, job_id = pair
