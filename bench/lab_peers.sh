@@ -1,0 +1,18 @@
+#!/bin/sh
+# bench/lab_peers.sh - a stock kernel and the agent: cloche-vmm beside QEMU's microvm (bench/lab_peers.c), with the
+# host's own KVM where it has VMX or SVM, else in the lab (tools/lab), for minutes.
+#
+# usage: bench/lab_peers.sh [BUILD_DIR [N [TEMPLATE]]]     (default: build 10 base)
+# Environment: CLOCHE_IMAGES (out/images), CLOCHE_LAB_SECONDS time limit in the lab (600).
+set -eu
+case ${1:-} in --help | -h) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+cd "$(dirname "$0")/.."
+build=$(realpath "${1:-build}") n=${2:-10} template=${3:-base}
+images=$(realpath "${CLOCHE_IMAGES:-out/images}")
+[ -f "$images/$template/current/manifest.json" ] || { echo "lab_peers: no image $images/$template (images/build.sh)" >&2; exit 77; }
+set -- "$build/lab_peers" "$build/cloche-vmm" /usr/bin/qemu-system-x86_64-microvm "$images" "$template" "$n"
+if ! tools/lab need; then
+    exec "$@"
+fi
+echo "host: $(sed -n 's/^model name.*: //p' /proc/cpuinfo | uniq -c | sed 's/^ *//'), load $(cut -d' ' -f1-3 /proc/loadavg)"
+tools/lab run --time "${CLOCHE_LAB_SECONDS:-600}" --build "$build" --images "$images" -- "$@"
