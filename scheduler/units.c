@@ -633,8 +633,8 @@ static void emit_vm_end(struct unit *u, const Cloche__V1__UnitEnded *m)
 void unit_started(struct unit *u, const Cloche__V1__UnitStarted *m)
 {
     struct books_hold hold = hold_of(u);
-    if (m->fence != u->fence || u->phase > PHASE_RUNNING)
-        return;
+    if (m->fence != u->fence || u->phase > PHASE_RUNNING || u->started)
+        return; /* workers repeat it after each Hello */
     u->phase = PHASE_RUNNING;
     u->started = true;
     u->started_wall_ns = cl_wall_ns();

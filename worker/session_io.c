@@ -426,6 +426,8 @@ static void on_hello(struct session *s, const Cloche__V1__SchedulerHello *h)
         send_lost(s, CL_LIST_ENTRY(node, struct lost, link));
     CL_LIST_FOREACH (at, &s->o.units->all) {
         struct unit *u = CL_LIST_ENTRY(at, struct unit, link);
+        if (u->state == UNIT_RUNNING) /* it may have started while nobody listened */
+            on_started(s, u);
         if (u->state == UNIT_ENDED)
             send_ended(s, u);
     }
