@@ -5,11 +5,11 @@ import os
 import random
 import time
 
-from harness import Suite, pb, read_text, skip, spec, until
+from harness import Suite, is_long, pb, read_text, skip, spec, until
 
 suite = Suite("vm_outlives_its_worker")
 check = suite.check
-DELAYS_MS = (0, 2, 5, 10, 20, 40)
+DELAYS_MS = (0, 2, 5, 10, 20, 40) if is_long() else (0, 10)
 
 
 def guards(c):
