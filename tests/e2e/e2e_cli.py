@@ -78,7 +78,7 @@ def comes_up(c):
     check("status names driver, endpoint and audit log", s["driver"] in DRIVERS and s["endpoints"]["grpc"].startswith("unix:") and os.path.isdir(s["audit_dir"]), s)
     equal("… and the processes", set(names), {"supervisor", "redis", "audit", "scheduler", "worker", "gateway"})
     for name in ("audit", "scheduler", "worker"):
-        with urllib.request.urlopen(names[name]["metrics"], timeout=10) as answer:
+        with urllib.request.urlopen(names[name]["metrics"], timeout=soon(10)) as answer:
             text = answer.read().decode()
         check(f"{name} serves its metrics", f'cloche_build_info{{process="{name}"' in text and "process_open_fds" in text, text[:400])
     equal("the administrator's key is private", os.stat(f"{c.dir}/s/admin.key").st_mode & 0o777, 0o600)
@@ -118,11 +118,11 @@ def has_a_terminal(c):
                     return word in seen
         return word in seen
 
-    time.sleep(1)
+    until_seen(b"# ")
     os.write(fd, b"tty; echo $((40 + 2))x\n")
     check("bash has a pty", until_seen(b"42x") and b"/dev/pts/" in seen, seen)
-    os.write(fd, b"sleep 100\n")
-    time.sleep(1)
+    os.write(fd, b"sh -c 'echo go$((1 + 1))on; exec sleep 1000'\n")
+    check("a program has the foreground", until_seen(b"go2on"), seen)
     os.write(fd, b"\x03")
     os.write(fd, b"echo still $((1 + 1))here\n")
     check("Ctrl-C reaches the foreground process, not the shell", until_seen(b"still 2here"), seen)
