@@ -22,7 +22,9 @@ struct cl_addr {
 
 /* INVALID when text is no HOST:PORT, UNAVAILABLE when its name cannot be looked up. */
 int cl_addr_parse(const char *text, struct cl_addr *ret_addr, struct cl_err *err) CL_MUST;
-/* Bind and listen; non-blocking, close-on-exec.  The caller owns *ret_fd. */
+/* Bind and listen; non-blocking, close-on-exec.  The caller owns *ret_fd.  When whoever started
+ * this process has given it a socket that is bound to the address (sd_listen_fds(3): descriptors
+ * from 3 on, LISTEN_PID, LISTEN_FDS), that one. */
 int cl_tcp_listen(const char *address, int backlog, int *ret_fd, struct cl_err *err) CL_MUST;
 
 #endif

@@ -2,13 +2,17 @@
 #include "base/addr.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -68,12 +72,59 @@ static void test_listen_gives_a_socket_or_the_reason(void **state)
     (void)close(fd);
 }
 
+/* In a child: descriptor 3 may be somebody's here. */
+static int listen_as_given(int fd, const char *address, const char *pid)
+{
+    int got = -1;
+    if (dup2(fd, 3) < 0 || setenv("LISTEN_FDS", "1", 1) < 0 || setenv("LISTEN_PID", pid, 1) < 0)
+        return 9;
+    if (cl_tcp_listen(address, 4, &got, NULL) < 0)
+        return 1;
+    return got == 3 || (fcntl(3, F_GETFD) & FD_CLOEXEC) == 0 ||
+           (fcntl(got, F_GETFD) & FD_CLOEXEC) == 0;
+}
+
+static int child_listens(int fd, const char *address, bool is_for_it)
+{
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        char pid[16];
+        (void)snprintf(pid, sizeof pid, "%d", (int)(is_for_it ? getpid() : getppid()));
+        _exit(listen_as_given(fd, address, pid));
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void test_a_socket_that_was_given_is_taken_for_its_address_alone(void **state)
+{
+    (void)state;
+    int fd = -1;
+    char taken[64];
+    struct sockaddr_in sin;
+    socklen_t n = sizeof sin;
+    assert_int_equal(cl_tcp_listen("127.0.0.1:0", 4, &fd, NULL), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&sin, &n), 0);
+    (void)snprintf(taken, sizeof taken, "127.0.0.1:%d", ntohs(sin.sin_port));
+    assert_int_equal(child_listens(fd, taken, true), 0);
+    assert_int_equal(child_listens(fd, taken, false), 1); /* it is another process's */
+    (void)snprintf(taken, sizeof taken, "127.0.0.2:%d", ntohs(sin.sin_port));
+    int other = -1;
+    assert_int_equal(cl_tcp_listen(taken, 4, &other, NULL), 0);
+    assert_int_equal(child_listens(fd, taken, true), 1);
+    (void)close(other);
+    (void)close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_literal_addresses_are_taken_as_they_are),
         cmocka_unit_test(test_other_texts_are_refused),
         cmocka_unit_test(test_listen_gives_a_socket_or_the_reason),
+        cmocka_unit_test(test_a_socket_that_was_given_is_taken_for_its_address_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
