@@ -16,7 +16,7 @@
 #include "base/fs.h"
 #include "base/own.h"
 
-enum { METRICS_PORT = 9463, MCP_PORT = 7780, REDIS_CONF_MAX = 8192 };
+enum { REDIS_CONF_MAX = 8192 };
 
 int address_host(const char *address, char *host, size_t size, struct cl_err *err)
 {
@@ -65,25 +65,6 @@ void plan_template_dir(const struct cli_paths *p, char out[static PATH_TEXT])
 /* --- what is decided
  * -------------------------------------------------------------------------------- */
 
-/* The usual port, or any free one when another instance has it. */
-static void choose_port(uint16_t usual, char out[static ENDPOINT_TEXT])
-{
-    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof sa;
-    out[0] = '\0';
-    for (int i = 0; i < 2; i++) {
-        CL_AUTO(cl_closep) int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        int on = 1;
-        sa.sin_port = htons(i == 0 ? usual : 0);
-        if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0 ||
-            bind(fd, (struct sockaddr *)&sa, len) < 0 ||
-            getsockname(fd, (struct sockaddr *)&sa, &len) < 0)
-            continue;
-        (void)snprintf(out, ENDPOINT_TEXT, "127.0.0.1:%u", ntohs(sa.sin_port));
-        return;
-    }
-}
-
 static void set_proc(struct plan *p, enum proc_id id, const char *name, const char *socket,
                      int death_signal)
 {
@@ -115,41 +96,33 @@ static int check_lengths(const struct plan *p, struct cl_err *err)
     return 0;
 }
 
-/* The scheduler's are where --metrics says; the others' are always on loopback. */
-static int plan_metrics(const struct cli_opts *o, struct plan *p, struct cl_err *err)
+/* MCP carries the credential of whoever calls, so in plain text it stays on this host. */
+static int check_addresses(const struct cli_opts *o, struct cl_err *err)
 {
-    char host[256], *scheduler = p->procs[PROC_SCHEDULER].metrics;
-    if (o->metrics && strcmp(o->metrics, "none") == 0)
-        return 0;
-    choose_port(METRICS_PORT + 1, p->procs[PROC_WORKER].metrics);
-    choose_port(METRICS_PORT + 2, p->procs[PROC_AUDIT].metrics);
-    choose_port(METRICS_PORT + 3, p->procs[PROC_GATEWAY].metrics);
-    if (o->metrics)
-        (void)snprintf(scheduler, ENDPOINT_TEXT, "%s", o->metrics);
-    else
-        choose_port(METRICS_PORT, scheduler);
-    return address_host(scheduler, host, sizeof host, err) < 0 ? cl_wrap(err, "--metrics") : 0;
-}
-
-/* The credential of whoever calls goes over it, so in plain text it stays on this host. */
-static int plan_mcp(const struct cli_opts *o, struct plan *p, struct cl_err *err)
-{
-    choose_port(MCP_PORT, p->mcp);
-    if (o->mcp)
-        (void)snprintf(p->mcp, sizeof p->mcp, "%s", o->mcp);
-    if (address_is_loopback(p->mcp))
-        return 0;
-    return cl_fail(err, CL_E_INVALID, 0,
-                   "--mcp '%.64s' is not HOST:PORT of loopback\nelsewhere run cloche-gateway by "
-                   "itself, with a certificate",
-                   p->mcp);
+    char host[256];
+    if (o->listen && address_host(o->listen, host, sizeof host, err) < 0)
+        return cl_wrap(err, "--listen");
+    if (o->worker_listen && address_host(o->worker_listen, host, sizeof host, err) < 0)
+        return cl_wrap(err, "--worker-listen");
+    if (o->metrics && strcmp(o->metrics, "none") != 0 &&
+        address_host(o->metrics, host, sizeof host, err) < 0)
+        return cl_wrap(err, "--metrics");
+    if (o->mcp && address_host(o->mcp, host, sizeof host, err) < 0)
+        return cl_wrap(err, "--mcp");
+    if (o->mcp && !address_is_loopback(o->mcp))
+        return cl_fail(
+            err, CL_E_INVALID, 0,
+            "--mcp '%.64s' is not HOST:PORT of loopback\nelsewhere run cloche-gateway by "
+            "itself, with a certificate",
+            o->mcp);
+    return 0;
 }
 
 int plan_make(const struct cli_opts *o, struct plan *p, struct cl_err *err)
 {
-    char host[256];
     *p = (struct plan){0};
-    if (paths_resolve(o, &p->paths, err) < 0 || check_lengths(p, err) < 0)
+    if (paths_resolve(o, &p->paths, err) < 0 || check_lengths(p, err) < 0 ||
+        check_addresses(o, err) < 0)
         return -1;
     p->switch_users = p->paths.is_root && !o->no_users;
     set_proc(p, PROC_REDIS, "redis", "redis.sock", SIGTERM);
@@ -165,12 +138,6 @@ int plan_make(const struct cli_opts *o, struct plan *p, struct cl_err *err)
     path_join(p->audit_dir, p->paths.state, "audit");
     path_join(p->key_file, p->paths.state, "admin.key");
     plan_template_dir(&p->paths, p->template_dir);
-    if (plan_metrics(o, p, err) < 0 || plan_mcp(o, p, err) < 0)
-        return -1;
-    if (o->listen && address_host(o->listen, host, sizeof host, err) < 0)
-        return cl_wrap(err, "--listen");
-    if (o->worker_listen && address_host(o->worker_listen, host, sizeof host, err) < 0)
-        return cl_wrap(err, "--worker-listen");
     if (o->worker_listen)
         (void)snprintf(p->worker_tcp, sizeof p->worker_tcp, "%s", o->worker_listen);
     if (o->listen)

@@ -1,6 +1,6 @@
 /* cli/plan.h - what `up` starts: five processes, their arguments, users, sockets and folders.
  *
- * Owns:    its text, in place.
+ * Owns:    its text, in place; the ports, once plan_listen() has taken them.
  * Thread:  start-up.
  */
 #ifndef CL_CLI_PLAN_H
@@ -11,7 +11,14 @@
 #include "cli/cli.h"
 #include "cli/paths.h"
 
-enum { PLAN_PROCS = 5, PROC_ARGS = 40, PROC_ARG = 640, PROC_NAME = 16, ENDPOINT_TEXT = 320 };
+enum {
+    PLAN_PROCS = 5,
+    PROC_ARGS = 40,
+    PROC_ARG = 640,
+    PROC_NAME = 16,
+    PROC_LISTENERS = 2,
+    ENDPOINT_TEXT = 320,
+};
 
 enum proc_id { PROC_REDIS, PROC_AUDIT, PROC_SCHEDULER, PROC_GATEWAY, PROC_WORKER };
 
@@ -25,7 +32,9 @@ struct proc {
     int death_signal;             /* what it gets when the supervisor dies */
     char ready_socket[PATH_TEXT]; /* accepts when it is up; "" = up at once */
     char log[PATH_TEXT];
-    char metrics[ENDPOINT_TEXT]; /* "" or HOST:PORT */
+    char metrics[ENDPOINT_TEXT];   /* "" or HOST:PORT */
+    int listeners[PROC_LISTENERS]; /* owned: TCP ports that are held for it */
+    size_t n_listeners;
 };
 
 struct plan {
@@ -43,11 +52,14 @@ struct plan {
     gid_t gid_cloche;
 };
 
-/* Decide everything; pure but for looking at paths and finding a port. */
+/* Decide everything but ports; pure but for looking at paths. */
 int plan_make(const struct cli_opts *o, struct plan *ret, struct cl_err *err) CL_MUST;
 /* Users, folders, keys, certificates, redis.conf; idempotent. */
 int plan_prepare(const struct cli_opts *o, struct plan *p, struct cl_err *err) CL_MUST;
-/* Arguments, once users and files are there. */
+/* ports.c: take the ports of metrics and MCP; the supervisor's, as long as it lives. */
+int plan_listen(const struct cli_opts *o, struct plan *p, struct cl_err *err) CL_MUST;
+void plan_close(struct plan *p);
+/* Arguments, once users, files and ports are there. */
 int plan_arguments(const struct cli_opts *o, struct plan *p, struct cl_err *err) CL_MUST;
 /* Where templates are: CLOCHE_TEMPLATE_DIR, the state folder, or those that root built. */
 void plan_template_dir(const struct cli_paths *p, char out[static PATH_TEXT]);

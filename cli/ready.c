@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cli/supervisor.h"
 #include "cloche/v1/template.pb-c.h"
 #include "proto/copy.h"
 #include "rpc/proto/health.pb-c.h"
@@ -111,6 +112,9 @@ int readiness_wait(const struct cli_opts *o, const struct plan *p, struct cl_err
         text[READY_TEXT - 1] = '\0';
         if (cl_now_ns() > end - READY_MAX_NS + 2 * CL_NS_PER_S)
             say_once(last, text);
+        if (!supervisor_is_running(p->paths.run))
+            return cl_fail(err, CL_E_UNAVAILABLE, 0, "the supervisor has ended\nsee %s/log",
+                           p->paths.state);
         if (cl_now_ns() > end)
             return asked
                        ? 0

@@ -18,8 +18,10 @@
 #include "cli/plan.h"
 
 /* Run until stopped; the lock is taken by the caller.  `ready_fd` (or -1) gets lines: "say TEXT",
- * "ready", "fail TEXT", "remedy TEXT". */
+ * "ready"; the caller tells a failure. */
 int supervisor_run(const struct plan *plan, int ready_fd, struct cl_err *err) CL_MUST;
+/* Say on ready_fd why there is no supervisor. */
+void supervisor_tell_failure(int ready_fd, const struct cl_err *err);
 
 /* 0 and the lock's fd, or -1 with STATE when somebody holds it. */
 int supervisor_lock(const char *run_dir, int *ret_fd, struct cl_err *err) CL_MUST;

@@ -19,7 +19,7 @@
 #include "base/own.h"
 #include "cli/supervisor.h"
 
-enum { CRASHES_MAX = 3, FDS_WANTED = 65536 };
+enum { CRASHES_MAX = 3, FDS_WANTED = 65536, LISTEN_FD = 3 };
 
 #define POLL_NS (30 * CL_NS_PER_MS)
 #define BACKOFF_FIRST_NS (200 * CL_NS_PER_MS)
@@ -59,12 +59,12 @@ struct supervisor {
 /* --- telling
  * -------------------------------------------------------------------------------------- */
 
-static void tell(struct supervisor *s, const char *word, const char *text)
+static void tell(int ready_fd, const char *word, const char *text)
 {
     char line[CL_ERR_TEXT + 64];
     int n = snprintf(line, sizeof line, "%s %s\n", word, text);
-    if (s->ready_fd >= 0 && n > 0)
-        (void)!write(s->ready_fd, line, CL_MIN((size_t)n, sizeof line - 1));
+    if (ready_fd >= 0 && n > 0)
+        (void)!write(ready_fd, line, CL_MIN((size_t)n, sizeof line - 1));
     cli_say("supervisor: %s %s", word, text);
 }
 
@@ -127,7 +127,24 @@ static void raise_limits(void)
     (void)setrlimit(RLIMIT_NOFILE, &lim);
 }
 
-/* In the child: only calls that are safe between fork and exec. */
+/* Its sockets to where sd_listen_fds(3) has them; by way of numbers above, so that none lands on
+ * another that has not moved yet. */
+static int hand_over(const struct proc *proc)
+{
+    int above[PROC_LISTENERS];
+    char pid[24], count[24];
+    for (size_t i = 0; i < proc->n_listeners; i++)
+        if ((above[i] = fcntl(proc->listeners[i], F_DUPFD_CLOEXEC, LISTEN_FD + PROC_LISTENERS)) < 0)
+            return -1;
+    for (size_t i = 0; i < proc->n_listeners; i++)
+        if (dup2(above[i], LISTEN_FD + (int)i) < 0)
+            return -1;
+    (void)snprintf(pid, sizeof pid, "%d", (int)getpid());
+    (void)snprintf(count, sizeof count, "%zu", proc->n_listeners);
+    return setenv("LISTEN_PID", pid, 1) < 0 || setenv("LISTEN_FDS", count, 1) < 0 ? -1 : 0;
+}
+
+/* In the child, which has one thread as the supervisor has. */
 static _Noreturn void become(const struct proc *proc, char *const *argv, int log_fd, pid_t parent)
 {
     sigset_t none;
@@ -137,9 +154,11 @@ static _Noreturn void become(const struct proc *proc, char *const *argv, int log
     (void)setpgid(0, 0); /* the terminal's Ctrl-C is the supervisor's business */
     raise_limits();
     (void)umask(077);
-    int null = open("/dev/null", O_RDONLY);
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (dup2(null, 0) < 0 || dup2(log_fd, 1) < 0 || dup2(log_fd, 2) < 0 || hand_over(proc) < 0)
+        _exit(125);
     int exe = open(proc->program, O_PATH | O_CLOEXEC); /* the folder may be closed to the user */
-    if (dup2(null, 0) < 0 || dup2(log_fd, 1) < 0 || dup2(log_fd, 2) < 0 || chdir("/") < 0)
+    if (exe < 0 || chdir("/") < 0)
         _exit(125);
     if (geteuid() == 0 && proc->uid != 0 &&
         (setgroups(0, NULL) < 0 || setresgid(proc->gid, proc->gid, proc->gid) < 0 ||
@@ -320,10 +339,10 @@ static void on_poll(void *arg)
         s->state = SUP_RUNNING;
         cl_timer_stop(&s->poll);
         write_state(s);
-        tell(s, "ready", s->plan->endpoint);
+        tell(s->ready_fd, "ready", s->plan->endpoint);
         return;
     }
-    tell(s, "say", s->children[s->starting].proc->name);
+    tell(s->ready_fd, "say", s->children[s->starting].proc->name);
     if (child_start(&s->children[s->starting], &err) < 0)
         give_up(s, &err);
     write_state(s);
@@ -389,15 +408,15 @@ static void supervisor_fini(struct supervisor *s)
     cl_loop_free(s->loop);
 }
 
-static void tell_failure(struct supervisor *s, const struct cl_err *err)
+void supervisor_tell_failure(int ready_fd, const struct cl_err *err)
 {
     char text[CL_ERR_TEXT];
     (void)snprintf(text, sizeof text, "%s", err->text);
     char *line = strchr(text, '\n');
     if (line)
         *line = '\0';
-    tell(s, "remedy", line ? line + 1 : cl_err_info(err->code)->remedy);
-    tell(s, "fail", text);
+    tell(ready_fd, "remedy", line ? line + 1 : cl_err_info(err->code)->remedy);
+    tell(ready_fd, "fail", text);
 }
 
 int supervisor_run(const struct plan *plan, int ready_fd, struct cl_err *err)
@@ -409,7 +428,7 @@ int supervisor_run(const struct plan *plan, int ready_fd, struct cl_err *err)
     int rc = supervisor_init(&s, err);
     if (rc == 0) {
         write_state(&s);
-        tell(&s, "say", s.children[0].proc->name);
+        tell(ready_fd, "say", s.children[0].proc->name);
         rc = child_start(&s.children[0], err);
     }
     if (rc == 0) {
@@ -422,8 +441,6 @@ int supervisor_run(const struct plan *plan, int ready_fd, struct cl_err *err)
             rc = -1;
         }
     }
-    if (rc < 0 && err)
-        tell_failure(&s, err);
     supervisor_fini(&s);
     return rc;
 }

@@ -25,6 +25,20 @@ enum { READY_FD = 3, LINE_MAX_TEXT = 1024, DOWN_MAX_S = 15, REEXEC_ARGS = 32 };
 /* --- up
  * ------------------------------------------------------------------------------------------- */
 
+/* The holder of the lock alone takes the ports: whoever comes second finds it running. */
+static int supervise(const struct cli_opts *o, struct plan *plan, int ready_fd, struct cl_err *err)
+{
+    int rc = plan_listen(o, plan, err);
+    if (rc == 0)
+        rc = plan_arguments(o, plan, err);
+    if (rc == 0)
+        rc = supervisor_run(plan, ready_fd, err);
+    if (rc < 0)
+        supervisor_tell_failure(ready_fd, err);
+    plan_close(plan);
+    return rc;
+}
+
 static int up_foreground(const struct cli_opts *o, struct plan *plan)
 {
     struct cl_err err = {0};
@@ -32,8 +46,7 @@ static int up_foreground(const struct cli_opts *o, struct plan *plan)
     int ready_fd = o->ready_fd == UINT64_MAX ? -1 : (int)o->ready_fd;
     if (ready_fd >= 0)
         (void)fcntl(ready_fd, F_SETFD, FD_CLOEXEC);
-    if (supervisor_lock(plan->paths.run, &lock, &err) < 0 ||
-        supervisor_run(plan, ready_fd, &err) < 0)
+    if (supervisor_lock(plan->paths.run, &lock, &err) < 0 || supervise(o, plan, ready_fd, &err) < 0)
         return cli_report(&err);
     return EXIT_OK;
 }
@@ -43,14 +56,18 @@ static _Noreturn void exec_supervisor(const struct plan *plan, int ready_fd,
                                       const struct cli_opts *o)
 {
     char log[PATH_TEXT], warm[32], exe[PATH_TEXT + 16];
-    const char *metrics = plan->procs[PROC_SCHEDULER].metrics;
-    const char *argv[REEXEC_ARGS] = {"cloche",       "up",
-                                     "--foreground", "--ready-fd=3",
-                                     "--state-dir",  plan->paths.state,
-                                     "--run-dir",    plan->paths.run,
-                                     "--metrics",    metrics[0] ? metrics : "none",
-                                     "--templates",  plan->templates};
-    size_t n = 12;
+    const char *argv[REEXEC_ARGS] = {
+        "cloche",          "up",        "--foreground",  "--ready-fd=3", "--state-dir",
+        plan->paths.state, "--run-dir", plan->paths.run, "--templates",  plan->templates};
+    size_t n = 10;
+    if (o->metrics) {
+        argv[n++] = "--metrics";
+        argv[n++] = o->metrics;
+    }
+    if (o->mcp) {
+        argv[n++] = "--mcp";
+        argv[n++] = o->mcp;
+    }
     if (o->worker_listen) {
         argv[n++] = "--worker-listen";
         argv[n++] = o->worker_listen;
@@ -63,8 +80,6 @@ static _Noreturn void exec_supervisor(const struct plan *plan, int ready_fd,
         argv[n++] = "--driver";
         argv[n++] = o->driver;
     }
-    argv[n++] = "--mcp";
-    argv[n++] = plan->mcp;
     if (o->insecure_listen)
         argv[n++] = "--insecure-listen";
     if (o->no_users)
@@ -106,7 +121,8 @@ static int spawn_supervisor(const struct plan *plan, const struct cli_opts *o, i
     return 0;
 }
 
-/* Lines of the supervisor until it is ready or gives up. */
+/* Lines of the supervisor until it is ready or gives up; STATE when it ends without a word, which
+ * it does when another one runs. */
 static int hear_supervisor(int fd, const struct plan *plan, struct cl_err *err)
 {
     char line[LINE_MAX_TEXT], remedy[LINE_MAX_TEXT] = "see the log";
@@ -124,7 +140,7 @@ static int hear_supervisor(int fd, const struct plan *plan, struct cl_err *err)
         else if (strncmp(line, "ready ", 6) == 0)
             return 0;
     }
-    return cl_fail(err, CL_E_SYS, 0,
+    return cl_fail(err, CL_E_STATE, 0,
                    "the supervisor ended before it was ready\nsee %s/log/supervisor.log",
                    plan->paths.state);
 }
@@ -164,7 +180,7 @@ int cmd_up(const struct cli_opts *o, const struct args *a)
         (void)say_running(plan);
         return wait_ready(o, plan, &err) < 0 ? cli_report(&err) : EXIT_OK;
     }
-    if (plan_prepare(o, plan, &err) < 0 || plan_arguments(o, plan, &err) < 0)
+    if (plan_prepare(o, plan, &err) < 0)
         return cli_report(&err);
     if (o->foreground)
         return up_foreground(o, plan);
@@ -172,7 +188,7 @@ int cmd_up(const struct cli_opts *o, const struct args *a)
         return cli_report(&err);
     if (hear_supervisor(fd, plan, &err) < 0) {
         /* Two at once: the one that lost the race finds the other's supervisor. */
-        if (!supervisor_is_running(plan->paths.run))
+        if (err.code != CL_E_STATE || !supervisor_is_running(plan->paths.run))
             return cli_report(&err);
         (void)say_running(plan);
     }
