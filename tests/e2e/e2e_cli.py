@@ -118,7 +118,7 @@ def has_a_terminal(c):
                     return word in seen
         return word in seen
 
-    until_seen(b"# ")
+    until_seen(b"$ ")
     os.write(fd, b"tty; echo $((40 + 2))x\n")
     check("bash has a pty", until_seen(b"42x") and b"/dev/pts/" in seen, seen)
     os.write(fd, b"sh -c 'echo go$((1 + 1))on; exec sleep 1000'\n")
