@@ -237,9 +237,11 @@ static void tell_setup(const struct monitor *r, const struct monitor_spec *s, in
         gifts[CONTROL_FD_KERNEL] = s->kernel;
         gifts[CONTROL_FD_INITRD] = s->initrd;
     }
-    struct control_message m = {
-        .type = s->restores ? CONTROL_RESTORE : CONTROL_BOOT,
-        .setup = {.version = CONTROL_VERSION, .vcpus = 1, .mem_bytes = s->mem_mib * CL_MIB}};
+    struct control_message m = {.type = s->restores ? CONTROL_RESTORE : CONTROL_BOOT,
+                                .setup = {.version = CONTROL_VERSION,
+                                          .vcpus = 1,
+                                          .mem_bytes = s->mem_mib * CL_MIB,
+                                          .flags = s->restores ? 0 : CONTROL_BOOT_OWN_RAM}};
     int fds[CONTROL_FDS];
     unsigned n = 0;
     for (unsigned i = 0; i < CONTROL_FDS; i++) {

@@ -1,10 +1,12 @@
 /* cli/up.c - `cloche up`, `down`, `status`. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,7 +22,13 @@
 #include "cli/supervisor.h"
 #include "cli/up.h"
 
-enum { READY_FD = 3, LINE_MAX_TEXT = 1024, DOWN_MAX_S = 15, REEXEC_ARGS = 32 };
+enum {
+    READY_FD = 3,
+    LINE_MAX_TEXT = 1024,
+    DOWN_QUIET_MS = 2000,
+    DOWN_MAX_MS = 15000,
+    REEXEC_ARGS = 32
+};
 
 /* --- up
  * ------------------------------------------------------------------------------------------- */
@@ -202,6 +210,13 @@ int cmd_up(const struct cli_opts *o, const struct args *a)
 /* --- down
  * ------------------------------------------------------------------------------------------- */
 
+static bool ends_within(int pidfd, int ms)
+{
+    struct pollfd p = {.fd = pidfd, .events = POLLIN};
+    return poll(&p, 1, ms) > 0;
+}
+
+/* Its end is that of its process, not of its lock, which it gives back a little before. */
 int cmd_down(const struct cli_opts *o, const struct args *a)
 {
     (void)a;
@@ -212,24 +227,24 @@ int cmd_down(const struct cli_opts *o, const struct args *a)
     json_t *state = supervisor_state(p.run);
     pid_t pid = (pid_t)json_integer_value(json_object_get(state, "pid"));
     json_decref(state);
+    CL_AUTO(cl_closep) int fd = pid > 1 ? pidfd_open(pid, 0) : -1;
     if (!supervisor_is_running(p.run)) {
         cli_say("it does not run (%s)", p.run);
         return EXIT_OK;
     }
-    if (pid <= 1 || kill(pid, SIGTERM) < 0) {
+    if (fd < 0 || pidfd_send_signal(fd, SIGTERM, NULL, 0) < 0) {
         (void)cl_fail(
             &err, CL_E_DENIED, 0,
             "the supervisor cannot be signalled\nrun this as the user who ran `cloche up`");
         return cli_report(&err);
     }
-    for (int i = 0; i < DOWN_MAX_S * 50; i++) {
-        if (!supervisor_is_running(p.run))
-            return EXIT_OK;
-        if (i == 100)
-            cli_say("waiting for running work to end");
-        (void)usleep(20 * 1000);
-    }
-    (void)kill(pid, SIGKILL); /* its children end with it */
+    if (ends_within(fd, DOWN_QUIET_MS))
+        return EXIT_OK;
+    cli_say("waiting for running work to end");
+    if (ends_within(fd, DOWN_MAX_MS - DOWN_QUIET_MS))
+        return EXIT_OK;
+    (void)pidfd_send_signal(fd, SIGKILL, NULL, 0); /* its children end with it */
+    (void)ends_within(fd, DOWN_QUIET_MS);
     cli_say("the supervisor did not end in time and was killed");
     return EXIT_OK;
 }

@@ -124,7 +124,7 @@ static int check_card(const struct control_setup *s, struct cl_err *err)
 static int check_setup(const struct control_message *m, struct cl_err *err)
 {
     const struct control_setup *s = &m->setup;
-    unsigned flags = m->type == CONTROL_BOOT ? CONTROL_BOOT_BY_PVH : 0;
+    unsigned flags = m->type == CONTROL_BOOT ? CONTROL_BOOT_BY_PVH | CONTROL_BOOT_OWN_RAM : 0;
     if (s->version != CONTROL_VERSION)
         return cl_fail(err, CL_E_PEER, 0,
                        "control: version %u, not %d: worker and cloche-vmm are of two releases",

@@ -21,7 +21,7 @@
 #include "base/util.h"
 
 enum {
-    CONTROL_VERSION = 2,
+    CONTROL_VERSION = 3,
     CONTROL_CMDLINE_MAX = 2043, /* bytes; Debian's kernel takes 2047 */
     CONTROL_TEXT_MAX = 239,
     CONTROL_VCPUS_MAX = 8,
@@ -72,7 +72,10 @@ enum control_fd {
 };
 
 enum { CONTROL_MAC_BYTES = 6 };
-enum { CONTROL_BOOT_BY_PVH = 1U << 0 /* even where the kernel has a 64-bit entry */ };
+enum control_boot {
+    CONTROL_BOOT_BY_PVH = 1U << 0, /* even where the kernel has a 64-bit entry */
+    CONTROL_BOOT_OWN_RAM = 1U << 1 /* in memory of its own, which SAVE writes to CONTROL_FD_RAM */
+};
 
 struct control_setup {
     uint32_t version; /* CONTROL_VERSION: both are of one release */
@@ -80,7 +83,7 @@ struct control_setup {
     uint64_t mem_bytes;
     uint32_t fds;                   /* bit N = enum control_fd N comes along */
     uint8_t mac[CONTROL_MAC_BYTES]; /* of the network card: unicast; zeros without one */
-    uint8_t flags;                  /* of a BOOT: CONTROL_BOOT_BY_PVH; else 0 */
+    uint8_t flags;                  /* of a BOOT: enum control_boot; else 0 */
     uint8_t zero[5];
 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { PAGE = 4096 };
 #define HUGE_PAGE (UINT64_C(2) << 20)
@@ -67,7 +68,7 @@ int gm_forget(const struct guest_mem *gm, struct iovec range)
     start = (start + PAGE - 1) & ~(uint64_t)(PAGE - 1);
     if (start >= end)
         return 0;
-    int advice = gm->private_copy ? MADV_DONTNEED : MADV_REMOVE;
+    int advice = gm->is_private ? MADV_DONTNEED : MADV_REMOVE;
     return madvise(gm->base + start, end - start, advice) < 0 ? -errno : 0;
 }
 
@@ -94,14 +95,21 @@ int gm_store16(const struct guest_mem *gm, struct gpa at, uint16_t value)
     return 0;
 }
 
-/* A page past the end of the file would kill us with SIGBUS when the guest touches it. */
-static int check_file(int memfd, uint64_t bytes, struct cl_err *err)
+static int check_bytes(uint64_t bytes, struct cl_err *err)
 {
-    struct stat st;
     if (bytes == 0 || bytes % PAGE != 0 || bytes > GM_BYTES_MAX)
         return cl_fail(err, CL_E_INVALID, 0,
                        "guest memory of %" PRIu64 " bytes; want a multiple of 4096 up to 1 TiB",
                        bytes);
+    return 0;
+}
+
+/* A page past the end of the file would kill us with SIGBUS when the guest touches it. */
+static int check_file(int memfd, uint64_t bytes, struct cl_err *err)
+{
+    struct stat st;
+    if (check_bytes(bytes, err) < 0)
+        return -1;
     if (fstat(memfd, &st) < 0)
         return cl_fail(err, CL_E_SYS, errno, "stat guest memory");
     if (st.st_size < 0 || (uint64_t)st.st_size < bytes)
@@ -127,24 +135,67 @@ static uint8_t *reserve(uint64_t bytes)
     return at + before;
 }
 
-int gm_map(int memfd, uint64_t bytes, bool private_copy, struct guest_mem *ret, struct cl_err *err)
+static int map(int fd, uint64_t bytes, int flags, struct guest_mem *ret, struct cl_err *err)
 {
-    int flags = private_copy ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
-    if (check_file(memfd, bytes, err) < 0)
-        return -1;
     uint8_t *base = reserve(bytes);
     if (!base)
         return cl_fail(err, CL_E_SYS, errno, "reserve %" PRIu64 " bytes for guest memory", bytes);
-    if (mmap(base, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, memfd, 0) == MAP_FAILED) {
+    if (mmap(base, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0) == MAP_FAILED) {
         int sys = errno;
         (void)munmap(base, bytes);
         return cl_fail(err, CL_E_SYS, sys, "map guest memory");
     }
     (void)madvise(base, bytes, MADV_DONTDUMP); /* a tenant's memory is not for core files */
     ret->base = base;
-    ret->private_copy = private_copy;
+    ret->is_private = flags & MAP_PRIVATE;
     ret->low = CL_MIN(bytes, GM_LOW_MAX);
     ret->high = bytes - ret->low;
+    return 0;
+}
+
+int gm_map(int memfd, uint64_t bytes, bool is_private, struct guest_mem *ret, struct cl_err *err)
+{
+    int flags = is_private ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
+    return check_file(memfd, bytes, err) < 0 ? -1 : map(memfd, bytes, flags, ret, err);
+}
+
+int gm_alloc(uint64_t bytes, struct guest_mem *ret, struct cl_err *err)
+{
+    if (check_bytes(bytes, err) < 0 ||
+        map(-1, bytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, ret, err) < 0)
+        return -1;
+    (void)madvise(ret->base, bytes, MADV_HUGEPAGE); /* a host may have none */
+    return 0;
+}
+
+static bool is_zero(const uint8_t *page)
+{
+    return page[0] == 0 && memcmp(page, page + 1, PAGE - 1) == 0;
+}
+
+static int put(int fd, const uint8_t *from, size_t n, uint64_t at)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t got = pwrite(fd, from + done, n - done, (off_t)(at + done));
+        if (got < 0 && errno != EINTR)
+            return -1;
+        done += got > 0 ? (size_t)got : 0;
+    }
+    return 0;
+}
+
+int gm_store(const struct guest_mem *gm, int memfd, struct cl_err *err)
+{
+    uint64_t bytes = gm->low + gm->high;
+    if (ftruncate(memfd, 0) < 0 || ftruncate(memfd, (off_t)bytes) < 0)
+        return cl_fail(err, CL_E_SYS, errno, "make the file of guest memory anew");
+    for (uint64_t at = 0, start; at < bytes;) {
+        for (start = at; at < bytes && !is_zero(gm->base + at); at += PAGE)
+            continue;
+        if (put(memfd, gm->base + start, at - start, start) < 0)
+            return cl_fail(err, CL_E_SYS, errno, "write guest memory");
+        at += at < bytes ? PAGE : 0; /* a page of zeros, or the end */
+    }
     return 0;
 }
 

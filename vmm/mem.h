@@ -1,8 +1,8 @@
 /* vmm/mem.h - guest memory, and the one door to it.
  *
- * Owns:    the mapping of the guest's RAM, from gm_map() to gm_unmap().
+ * Owns:    the mapping of the guest's RAM, from gm_map() or gm_alloc() to gm_unmap().
  * Borrows: nothing; the memfd may be closed after gm_map().
- * Thread:  the struct never changes after gm_map(), so any thread may read and write through it;
+ * Thread:  the struct never changes once it is mapped, so any thread may read and write through it;
  *          what the guest writes meanwhile is the guest's affair.
  * Nobody else turns a guest address into a pointer.  Control data is copied out once by gm_read()
  * and checked in the copy; only bulk data, whose value nobody checks, goes by gm_iov().
@@ -35,18 +35,24 @@ struct gpa {
 #define GM_BYTES_MAX (UINT64_C(1) << 40)
 
 struct guest_mem {
-    uint8_t *base; /* owned; low + high bytes in one piece, aligned to 2 MiB */
-    uint64_t low;  /* bytes at guest address 0 */
-    uint64_t high; /* bytes at guest address 4 GiB; 0 unless low == GM_LOW_MAX */
-    bool private_copy;
+    uint8_t *base;   /* owned; low + high bytes in one piece, aligned to 2 MiB */
+    uint64_t low;    /* bytes at guest address 0 */
+    uint64_t high;   /* bytes at guest address 4 GiB; 0 unless low == GM_LOW_MAX */
+    bool is_private; /* what is written is in no file */
 };
 
-/* Map the first `bytes` of memfd as RAM: shared for a template that boots (its writes are the
- * snapshot), private for a clone (copy on write; the template stays as it is, and may be sealed).
+/* Map the first `bytes` of memfd as RAM: shared, so that the file is the memory, or private for a
+ * clone (copy on write; the template stays as it is, and may be sealed).
  * bytes: > 0, a multiple of 4 KiB, at most GM_BYTES_MAX and the file's size.  Errors: INVALID, SYS.
  */
-int gm_map(int memfd, uint64_t bytes, bool private_copy, struct guest_mem *ret,
+int gm_map(int memfd, uint64_t bytes, bool is_private, struct guest_mem *ret,
            struct cl_err *err) CL_MUST;
+/* RAM in no file, zeroed, in huge pages where the host has them: a boot touches memory all over,
+ * and a fault that maps 2 MiB instead of 4 KiB spares it five of six exits (docs/results/lab.md).
+ * Files of memory get no huge pages on a host of usual settings. */
+int gm_alloc(uint64_t bytes, struct guest_mem *ret, struct cl_err *err) CL_MUST;
+/* Make memfd anew as the memory is now; pages of zeros stay holes.  Nothing may write meanwhile. */
+int gm_store(const struct guest_mem *gm, int memfd, struct cl_err *err) CL_MUST;
 /* A zeroed struct is fine; the struct is zeroed again. */
 void gm_unmap(struct guest_mem *gm);
 

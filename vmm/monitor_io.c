@@ -56,6 +56,7 @@ static int load(struct monitor *m, const char *cmdline, struct cl_err *err)
         .cmdline = cmdline,
         .kvm_fd = m->fds[CONTROL_FD_KVM],
         .ram_fd = m->fds[CONTROL_FD_RAM],
+        .own_ram = m->setup.setup.flags & CONTROL_BOOT_OWN_RAM,
         .kernel_fd = m->fds[CONTROL_FD_KERNEL],
         .initrd_fd = m->fds[CONTROL_FD_INITRD],
         .pvh = m->setup.setup.flags & CONTROL_BOOT_BY_PVH,
@@ -86,10 +87,11 @@ static int do_boot(struct monitor *m, const struct control_message *c, struct cl
  * who takes the process over finds no KVM to make another machine with. */
 static int get_ready(struct monitor *m, struct cl_err *err)
 {
-    static const enum control_fd done[] = {CONTROL_FD_KVM, CONTROL_FD_RAM, CONTROL_FD_KERNEL,
-                                           CONTROL_FD_INITRD};
+    static const enum control_fd done[] = {CONTROL_FD_KVM, CONTROL_FD_KERNEL, CONTROL_FD_INITRD};
     for (size_t i = 0; i < CL_COUNT(done); i++)
         cl_closep(&m->fds[done[i]]);
+    if (!(m->setup.setup.flags & CONTROL_BOOT_OWN_RAM)) /* else a snapshot needs it */
+        cl_closep(&m->fds[CONTROL_FD_RAM]);
     if (vm_ready(m->vm, err) < 0)
         return -1;
     int rc = vmm_filter_enter(&m->filters[VMM_THREAD_MAIN]);

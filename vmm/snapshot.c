@@ -134,6 +134,8 @@ int vm_save(struct vm *vm, int state_fd, struct cl_err *err)
     (void)pthread_mutex_unlock(&vm->devices);
     if (state_finish(&out, &n, err) < 0)
         return -1;
+    if (vm->config.own_ram && gm_store(&vm->mem, vm->config.ram_fd, err) < 0)
+        return -1;
     return write_state(state_fd, vm->state, n, err);
 }
 

@@ -92,7 +92,9 @@ static int check_config(const struct vm_config *config, struct cl_err *err)
 static int add_memory(struct vm *vm, struct cl_err *err)
 {
     const struct vm_config *c = &vm->config;
-    if (gm_map(c->ram_fd, c->mem_bytes, c->restore, &vm->mem, err) < 0 ||
+    bool alone = c->own_ram && !c->restore;
+    if ((alone ? gm_alloc(c->mem_bytes, &vm->mem, err)
+               : gm_map(c->ram_fd, c->mem_bytes, c->restore, &vm->mem, err)) < 0 ||
         kvm_set_slot(vm->vm_fd, 0, 0, vm->mem.base, vm->mem.low, err) < 0)
         return -1;
     if (vm->mem.high > 0 && kvm_set_slot(vm->vm_fd, 1, GM_HIGH_START, vm->mem.base + vm->mem.low,

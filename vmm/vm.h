@@ -34,8 +34,10 @@ struct vm_config {
     unsigned vcpus;      /* 1 to VM_VCPUS_MAX */
     const char *cmdline; /* read by vm_boot(); NULL when the machine is restored */
     int kvm_fd;          /* /dev/kvm */
-    int ram_fd; /* memory file of mem_bytes: written by a machine that boots, copied from on
-                   write by one that is restored */
+    int ram_fd;   /* memory file of mem_bytes: the memory of a machine that boots, copied from on
+                     write by one that is restored */
+    bool own_ram; /* vm_boot() in memory of its own, faster (vmm/mem.h: gm_alloc); vm_save() writes
+                     it to ram_fd */
     int kernel_fd, initrd_fd; /* read by vm_boot(); initrd_fd -1 = none */
     bool pvh;                 /* vm_boot() enters the kernel by PVH (vmm/boot.h) */
     int root_fd;              /* read-only disk; -1 = none */
@@ -88,7 +90,8 @@ void vm_resume(struct vm *vm);
 int vm_run(struct vm *vm, struct cl_err *err) CL_MUST;
 /* Back when no guest instruction runs and no device is at work. */
 int vm_pause(struct vm *vm, struct cl_err *err) CL_MUST;
-/* Write the state of a paused machine to the start of a file.  Its memory is in ram_fd. */
+/* Write the state of a paused machine to the start of a file, and its memory to ram_fd if it is not
+ * there (own_ram). */
 int vm_save(struct vm *vm, int state_fd, struct cl_err *err) CL_MUST;
 void vm_stop(struct vm *vm);
 

@@ -176,7 +176,8 @@ static int send_setup(struct kvm_vm *k, bool boot, const struct gifts *g, struct
     struct control_message m = {.type = boot ? CONTROL_BOOT : CONTROL_RESTORE,
                                 .setup = {.version = CONTROL_VERSION,
                                           .vcpus = k->base.template->vcpus,
-                                          .mem_bytes = k->base.template->memory_mib * CL_MIB}};
+                                          .mem_bytes = k->base.template->memory_mib * CL_MIB,
+                                          .flags = boot ? CONTROL_BOOT_OWN_RAM : 0}};
     int fds[CONTROL_FDS];
     size_t n = 0;
     for (unsigned i = 0; i < CONTROL_FDS; i++) {

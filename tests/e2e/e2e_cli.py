@@ -15,7 +15,7 @@ import tempfile
 import time
 import urllib.request
 
-from harness import BUILD, DRIVERS, IMAGES, Suite, skip, soon
+from harness import BUILD, DRIVERS, IMAGES, Suite, is_alive, skip, soon
 
 suite = Suite("cli")
 check, equal = suite.check, suite.equal
@@ -54,13 +54,6 @@ class Instance:
 
     def open(self, *args, **kw):
         return subprocess.Popen(self.argv(*args), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.dir, env=self.env, **kw)
-
-
-def is_alive(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def exits(sentence, p, code, out=None, err=None):

@@ -268,6 +268,13 @@ def read_text(path):
         return ""
 
 
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def rss_bytes(pid):
     for line in read_text(f"/proc/{pid}/status").splitlines():
         if line.startswith("VmRSS:"):

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +28,9 @@ GUEST(mode,
 GUEST(counts,
       "xor %ecx, %ecx\n 1: inc %rcx\n mov %rcx, 0x200000\n cmp 0x200008, %rcx\n jb 1b\n" GUEST_EXIT(
           7));
+
+/* Counts as long as LIMIT is 0, as it is in memory that nobody wrote, and ends with 7. */
+GUEST(goes_on, "1: incq 0x200000\n cmpq $0, 0x200008\n je 1b\n" GUEST_EXIT(7));
 
 static void start(struct process *p, const uint8_t *code, const uint8_t *end)
 {
@@ -146,6 +150,69 @@ static void test_a_snapshot_goes_on_in_fresh_processes(void **state)
     }
     p.control = p.channel = -1;
     process_close(&p);
+}
+
+static uint64_t cpu_ns(struct process *p)
+{
+    process_tell(p, CONTROL_STATS);
+    struct control_message m = process_hear(p);
+    assert_int_equal(m.type, CONTROL_STATS_ARE);
+    return m.stats.cpu_ns;
+}
+
+/* A guest whose memory is in no file, once it has run for a while. */
+static void start_apart(struct process *p)
+{
+    process_open(p, guest_goes_on, guest_goes_on_end);
+    p->boot_flags = CONTROL_BOOT_OWN_RAM;
+    process_boot(p);
+    uint64_t begin = cpu_ns(p);
+    for (int i = 0; i < 2000 && cpu_ns(p) < begin + 20 * CL_NS_PER_MS; i++)
+        (void)usleep(10000);
+    assert_int_equal(count(p), 0);
+    process_tell(p, CONTROL_PAUSE);
+    process_hears(p, CONTROL_PAUSED);
+}
+
+static void test_memory_of_its_own_is_in_the_file_once_it_is_saved(void **state)
+{
+    (void)state;
+    struct process p;
+    struct stat st;
+    start_apart(&p);
+    guest_poke(&p.guest, GUEST_MEM - 8, 1); /* of a file that was something else */
+    process_tell(&p, CONTROL_SAVE);
+    process_hears(&p, CONTROL_SAVED);
+    (void)close(p.control);
+    (void)close(p.channel);
+    uint64_t at = count(&p);
+    assert_true(at > 0);
+    assert_int_equal(guest_peek(&p.guest, GUEST_MEM - 8), 0);
+    assert_int_equal(fstat(p.guest.ram_fd, &st), 0);
+    assert_int_equal(st.st_size, GUEST_MEM);
+    assert_true(st.st_blocks * 512 < (blkcnt_t)(GUEST_MEM / 4));
+    guest_poke(&p.guest, LIMIT, 1);
+    process_spawn(&p);
+    process_send_setup(&p, CONTROL_RESTORE);
+    process_tell(&p, CONTROL_START);
+    process_hears(&p, CONTROL_UP);
+    process_hears_end(&p, CONTROL_END_GUEST, "the guest ended itself");
+    assert_int_equal(count(&p), at);
+    process_close(&p);
+}
+
+static void test_memory_that_cannot_be_written_is_no_snapshot(void **state)
+{
+    (void)state;
+    static const int seals[] = {F_SEAL_SHRINK, F_SEAL_GROW};
+    for (size_t i = 0; i < CL_COUNT(seals); i++) {
+        struct process p;
+        start_apart(&p);
+        assert_int_equal(fcntl(p.guest.ram_fd, F_ADD_SEALS, seals[i]), 0);
+        process_tell(&p, CONTROL_SAVE);
+        process_hears_end(&p, CONTROL_END_FAILED, "save: make the file of guest memory anew");
+        process_close(&p);
+    }
 }
 
 static void test_a_state_that_is_none_is_refused(void **state)
@@ -306,6 +373,8 @@ int main(void)
         cmocka_unit_test(test_it_pauses_resumes_tells_figures_and_stops),
         cmocka_unit_test(test_its_disk_grows_while_it_runs_and_while_it_does_not),
         cmocka_unit_test(test_a_snapshot_goes_on_in_fresh_processes),
+        cmocka_unit_test(test_memory_of_its_own_is_in_the_file_once_it_is_saved),
+        cmocka_unit_test(test_memory_that_cannot_be_written_is_no_snapshot),
         cmocka_unit_test(test_a_state_that_is_none_is_refused),
         cmocka_unit_test(test_what_is_out_of_order_ends_it),
         cmocka_unit_test(test_fds_that_no_setup_names_end_it),

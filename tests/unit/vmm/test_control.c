@@ -158,13 +158,15 @@ static void test_a_balloon_has_a_limit(void **state)
     assert_int_equal(parse(&m, 0), -1);
 }
 
-static void test_only_a_boot_can_ask_for_pvh(void **state)
+static void test_only_a_boot_can_ask_for_a_way_to_boot(void **state)
 {
     (void)state;
     struct control_message m = boot();
     m.setup.flags = CONTROL_BOOT_BY_PVH;
     assert_int_equal(parse(&m, CONTROL_FDS), 0);
-    m.setup.flags = CONTROL_BOOT_BY_PVH << 1;
+    m.setup.flags = CONTROL_BOOT_BY_PVH | CONTROL_BOOT_OWN_RAM;
+    assert_int_equal(parse(&m, CONTROL_FDS), 0);
+    m.setup.flags = CONTROL_BOOT_OWN_RAM << 1;
     assert_int_equal(parse(&m, CONTROL_FDS), -1);
     m.setup.flags = UINT8_MAX;
     assert_int_equal(parse(&m, CONTROL_FDS), -1);
@@ -256,7 +258,7 @@ int main(void)
         cmocka_unit_test(test_a_setup_with_too_much_is_refused),
         cmocka_unit_test(test_a_card_has_an_address_of_its_own),
         cmocka_unit_test(test_a_balloon_has_a_limit),
-        cmocka_unit_test(test_only_a_boot_can_ask_for_pvh),
+        cmocka_unit_test(test_only_a_boot_can_ask_for_a_way_to_boot),
         cmocka_unit_test(test_only_a_setup_brings_fds),
         cmocka_unit_test(test_a_command_line_ends_where_it_says),
         cmocka_unit_test(test_a_disk_has_whole_sectors_and_a_limit),

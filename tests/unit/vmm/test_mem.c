@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/own.h"
@@ -161,6 +162,59 @@ static void test_whole_pages_go_back_to_the_host(void **state)
     check_forget(true);
 }
 
+static void expect_in_file(int fd, uint64_t at, uint8_t want)
+{
+    uint8_t got = 99;
+    assert_int_equal(pread(fd, &got, 1, (off_t)at), 1);
+    assert_int_equal(got, want);
+}
+
+static void test_memory_in_no_file_is_stored_without_its_zeros(void **state)
+{
+    (void)state;
+    enum { UNIT = 4096, BYTES = 8 * UNIT };
+    static const uint64_t at[] = {0, UNIT - 1, 3 * UNIT, 4 * UNIT + 5, BYTES - 1};
+    struct guest_mem gm;
+    struct iovec range;
+    struct stat st;
+    uint8_t byte = 9;
+    CL_AUTO(cl_closep) int fd = make_memfd(BYTES);
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)6 * UNIT), 1); /* what was there before */
+    assert_int_equal(gm_alloc(BYTES, &gm, NULL), 0);
+    for (size_t i = 0; i < CL_COUNT(at); i++)
+        assert_int_equal(gm_write(&gm, (struct gpa){at[i]}, &byte, 1), 0);
+    assert_int_equal(gm_iov(&gm, (struct gpa){4 * UNIT}, UNIT, &range), 0);
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(gm_store(&gm, fd, NULL), 0);
+        for (size_t i = 0; i < CL_COUNT(at); i++)
+            expect_in_file(fd, at[i], again && i == 3 ? 0 : 9);
+        expect_in_file(fd, 6 * UNIT, 0);
+        assert_int_equal(fstat(fd, &st), 0);
+        assert_int_equal(st.st_size, BYTES);
+        assert_int_equal(st.st_blocks * 512, (again ? 3 : 4) * UNIT);
+        assert_int_equal(gm_forget(&gm, range), 0);
+    }
+    gm_unmap(&gm);
+}
+
+static void test_memory_is_stored_or_the_reason_given(void **state)
+{
+    (void)state;
+    struct guest_mem gm;
+    struct cl_err err = {0};
+    CL_AUTO(cl_closep) int fd = make_memfd(RAM);
+    assert_int_equal(gm_alloc(0, &gm, &err), -1);
+    assert_int_equal(gm_alloc(GM_BYTES_MAX + 4096, &gm, &err), -1);
+    assert_int_equal(err.code, CL_E_INVALID);
+    assert_int_equal(gm_alloc(RAM, &gm, NULL), 0);
+    assert_int_equal(gm_store(&gm, -1, &err), -1);
+    assert_int_equal(err.code, CL_E_SYS);
+    assert_int_equal(gm_write(&gm, (struct gpa){1}, "x", 1), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
+    assert_int_equal(gm_store(&gm, fd, &err), -1);
+    gm_unmap(&gm);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +224,8 @@ int main(void)
         cmocka_unit_test(test_a_clone_never_changes_a_sealed_template),
         cmocka_unit_test(test_sizes_that_are_refused),
         cmocka_unit_test(test_whole_pages_go_back_to_the_host),
+        cmocka_unit_test(test_memory_in_no_file_is_stored_without_its_zeros),
+        cmocka_unit_test(test_memory_is_stored_or_the_reason_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
