@@ -29,7 +29,7 @@ int guest_skip(void)
 
 static int memory_file(uint64_t bytes)
 {
-    int fd = memfd_create("guest", MFD_CLOEXEC);
+    int fd = memfd_create("guest", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
     return fd;
