@@ -232,12 +232,15 @@ int cmd_down(const struct cli_opts *o, const struct args *a)
         cli_say("it does not run (%s)", p.run);
         return EXIT_OK;
     }
-    if (fd < 0 || pidfd_send_signal(fd, SIGTERM, NULL, 0) < 0) {
+    if (fd < 0)
+        (void)cl_fail(&err, CL_E_STATE, 0,
+                      "the supervisor comes up or goes down just now\ntry again in a second");
+    else if (pidfd_send_signal(fd, SIGTERM, NULL, 0) < 0)
         (void)cl_fail(
             &err, CL_E_DENIED, 0,
             "the supervisor cannot be signalled\nrun this as the user who ran `cloche up`");
+    if (err.code != CL_OK)
         return cli_report(&err);
-    }
     if (ends_within(fd, DOWN_QUIET_MS))
         return EXIT_OK;
     cli_say("waiting for running work to end");

@@ -49,7 +49,7 @@ static void check_file(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (file < 0) {
-        drv_init(&guest.drv);
+        drv_init_alone(&guest.drv);
         file = memfd_create("disk", MFD_CLOEXEC);
     }
     CL_ASSERT(ftruncate(file, 0) == 0 && ftruncate(file, DISK) == 0);

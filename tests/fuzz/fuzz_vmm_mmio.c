@@ -65,8 +65,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_in in = {data, size};
     if (!guest.drv.mem.base)
-        drv_init(&guest.drv);
-    memset(guest.drv.mem.base, 0, 0x50000);
+        drv_init_alone(&guest.drv);
+    drv_clear(&guest.drv);
     guest.v = &device;
     guest.snapshot = snapshot;
     virtio_init(&device, &ops, NULL, &guest.drv.mem, drv_irq(&guest.drv));

@@ -51,9 +51,9 @@ static void host(struct fuzz_in *in)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!guest.drv.mem.base)
-        drv_init(&guest.drv);
+        drv_init_alone(&guest.drv);
     CL_ASSERT(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wire) == 0);
-    memset(guest.drv.mem.base + DRV_DATA, 0, DRV_RAM - DRV_DATA);
+    drv_clear(&guest.drv);
     guest.v = &net.v;
     guest.snapshot = snapshot;
     guest.host = host;

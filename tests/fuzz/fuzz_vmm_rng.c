@@ -28,7 +28,7 @@ static void snapshot(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!guest.drv.mem.base)
-        drv_init(&guest.drv);
+        drv_init_alone(&guest.drv);
     guest.v = &rng.v;
     guest.snapshot = snapshot;
     rng_init(&rng, &guest.drv.mem, drv_irq(&guest.drv));

@@ -56,11 +56,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static uint8_t image[VSOCK_STATE_MAX + 1024];
     int channel[2];
     if (file < 0) {
-        drv_init(&drv);
+        drv_init_alone(&drv);
         file = memfd_create("disk", MFD_CLOEXEC);
         CL_ASSERT(file >= 0 && ftruncate(file, 64 * 1024) == 0);
     }
-    memset(drv.mem.base, 0, DRV_DATA);
+    drv_clear(&drv);
     CL_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) == 0);
     if (load(data, size, channel[0]) == 0) {
         run();

@@ -50,6 +50,19 @@ static inline void drv_init(struct drv *d)
     CL_ASSERT(close(fd) == 0);
 }
 
+/* In memory that a child does not share, and that drv_clear() clears fast. */
+static inline void drv_init_alone(struct drv *d)
+{
+    *d = (struct drv){0};
+    CL_ASSERT(gm_alloc(DRV_RAM, &d->mem, NULL) == 0);
+}
+
+/* All zeros again; costs what was touched, not what there is. */
+static inline void drv_clear(struct drv *d)
+{
+    CL_ASSERT(gm_forget(&d->mem, (struct iovec){d->mem.base, DRV_RAM}) == 0);
+}
+
 static inline void drv_fini(struct drv *d)
 {
     gm_unmap(&d->mem);
@@ -163,13 +176,21 @@ static inline void drv_set_queue(struct virtio *v, unsigned q, const struct virt
 }
 
 /* From reset to DRIVER_OK with every queue at `size`. */
+/* §2.7: so many bytes has a table or ring of a queue. */
+static inline void drv_clear_ring(struct drv *d, struct gpa at, size_t n)
+{
+    static const uint8_t zero[0x2000]; /* up to where the next one starts */
+    drv_put(d, at.v, zero, CL_MIN(n, sizeof zero));
+}
+
 static inline void drv_start(struct drv *d, struct virtio *v, uint32_t size)
 {
-    static const uint8_t zero[0x5000]; /* a queue's rings */
     drv_negotiate(v);
     for (unsigned q = 0; q < v->ops->n_queues; q++) {
         struct virtq_setup s = drv_setup(q, size);
-        drv_put(d, drv_ring(q), zero, sizeof zero);
+        drv_clear_ring(d, s.desc, 16 * size);
+        drv_clear_ring(d, s.avail, 6 + 2 * size);
+        drv_clear_ring(d, s.used, 6 + 8 * size);
         d->avail[q] = 0;
         drv_set_queue(v, q, &s);
     }
