@@ -175,7 +175,6 @@ static inline void drv_set_queue(struct virtio *v, unsigned q, const struct virt
     drv_w(v, 0x44, s->ready);
 }
 
-/* From reset to DRIVER_OK with every queue at `size`. */
 /* §2.7: so many bytes has a table or ring of a queue. */
 static inline void drv_clear_ring(struct drv *d, struct gpa at, size_t n)
 {
@@ -183,14 +182,15 @@ static inline void drv_clear_ring(struct drv *d, struct gpa at, size_t n)
     drv_put(d, at.v, zero, CL_MIN(n, sizeof zero));
 }
 
+/* From reset to DRIVER_OK with every queue at `size`. */
 static inline void drv_start(struct drv *d, struct virtio *v, uint32_t size)
 {
     drv_negotiate(v);
     for (unsigned q = 0; q < v->ops->n_queues; q++) {
         struct virtq_setup s = drv_setup(q, size);
         drv_clear_ring(d, s.desc, 16 * size);
-        drv_clear_ring(d, s.avail, 6 + 2 * size);
-        drv_clear_ring(d, s.used, 6 + 8 * size);
+        drv_clear_ring(d, s.driver, 6 + 2 * size);
+        drv_clear_ring(d, s.device, 6 + 8 * size);
         d->avail[q] = 0;
         drv_set_queue(v, q, &s);
     }
