@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,4 +93,15 @@ int cl_tcp_listen(const char *address, int backlog, int *ret_fd, struct cl_err *
         return cl_fail(err, CL_E_SYS, errno, "listen on '%.128s'", address);
     *ret_fd = cl_steal_fd(&fd);
     return 0;
+}
+
+uint16_t cl_tcp_port(int fd)
+{
+    struct sockaddr_storage ss = {0};
+    socklen_t n = sizeof ss;
+    if (getsockname(fd, (struct sockaddr *)&ss, &n) < 0)
+        return 0;
+    if (ss.ss_family == AF_INET6)
+        return ntohs(((struct sockaddr_in6 *)&ss)->sin6_port);
+    return ss.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&ss)->sin_port) : 0;
 }

@@ -5,26 +5,14 @@
  * process that starts again would have to win it once more.  So the supervisor listens, and a
  * process finds its sockets as sd_listen_fds(3) has it (base/addr.h).
  */
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/addr.h"
 #include "cli/plan.h"
 
 enum { METRICS_PORT = 9463, MCP_PORT = 7780, BACKLOG = 128 };
-
-static uint16_t port_of(int fd)
-{
-    struct sockaddr_storage ss = {0};
-    socklen_t n = sizeof ss;
-    if (getsockname(fd, (struct sockaddr *)&ss, &n) < 0)
-        return 0;
-    return ntohs(ss.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&ss)->sin6_port
-                                          : ((struct sockaddr_in *)&ss)->sin_port);
-}
 
 /* The address that was asked for; otherwise the usual port, or any free one when another has it. */
 static int take(struct proc *proc, const char *asked, uint16_t usual,
@@ -41,7 +29,7 @@ static int take(struct proc *proc, const char *asked, uint16_t usual,
     proc->listeners[proc->n_listeners++] = fd;
     const char *address = asked ? asked : wish;
     (void)snprintf(out, ENDPOINT_TEXT, "%.*s:%u", (int)(strrchr(address, ':') - address), address,
-                   port_of(fd));
+                   cl_tcp_port(fd));
     return 0;
 }
 

@@ -36,20 +36,18 @@ int http_server_new(const struct http_conf *conf, struct http_server **ret_serve
 int http_server_listen(struct http_server *s, const char *address, uint16_t *ret_port,
                        struct cl_err *err)
 {
-    struct sockaddr_storage sa = {0};
-    socklen_t bound = sizeof sa;
     CL_AUTO(cl_closep) int fd = -1;
     if (cl_tcp_listen(address, SOMAXCONN, &fd, err) < 0)
         return -1;
-    if (getsockname(fd, (struct sockaddr *)&sa, &bound) < 0)
+    uint16_t port = cl_tcp_port(fd);
+    if (port == 0)
         return cl_fail(err, CL_E_SYS, errno, "listen on '%.64s'", address);
     s->listener = evconnlistener_new(cl_loop_base(s->conf.loop), on_accept, s,
                                      LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
     if (!s->listener)
         return cl_fail(err, CL_E_NOMEM, 0, "listen on '%.64s'", address);
     (void)cl_steal_fd(&fd);
-    *ret_port = ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
-                                               : ((struct sockaddr_in *)&sa)->sin_port);
+    *ret_port = port;
     return 0;
 }
 

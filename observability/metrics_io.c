@@ -3,10 +3,8 @@
 #include <dirent.h>
 #include <event2/buffer.h>
 #include <event2/http.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/addr.h"
@@ -46,17 +44,6 @@ static void on_metrics(struct evhttp_request *req, void *arg)
     cl_buf_fini(&text);
 }
 
-static uint16_t bound_port(struct evhttp_bound_socket *bound)
-{
-    struct sockaddr_storage ss = {0};
-    socklen_t n = sizeof ss;
-    if (getsockname(evhttp_bound_socket_get_fd(bound), (struct sockaddr *)&ss, &n) < 0)
-        return 0;
-    /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): getsockname() filled it */
-    return ntohs(ss.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&ss)->sin6_port
-                                          : ((struct sockaddr_in *)&ss)->sin_port);
-}
-
 int metrics_serve(struct cl_loop *loop, const char *address, struct metrics *m,
                   void (*refresh)(void *arg), void *arg, struct metrics_server **ret_server,
                   uint16_t *ret_port, struct cl_err *err)
@@ -83,7 +70,7 @@ int metrics_serve(struct cl_loop *loop, const char *address, struct metrics *m,
         return cl_fail(err, CL_E_NOMEM, 0, "serve metrics on '%s'", address);
     }
     (void)cl_steal_fd(&fd);
-    *ret_port = bound_port(bound);
+    *ret_port = cl_tcp_port(evhttp_bound_socket_get_fd(bound));
     *ret_server = s;
     return 0;
 }

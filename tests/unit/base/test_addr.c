@@ -66,6 +66,8 @@ static void test_listen_gives_a_socket_or_the_reason(void **state)
     assert_int_equal(cl_tcp_listen("127.0.0.1:0", 4, &fd, &err), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&sin, &n), 0);
     (void)snprintf(taken, sizeof taken, "127.0.0.1:%d", ntohs(sin.sin_port));
+    assert_int_equal(cl_tcp_port(fd), ntohs(sin.sin_port));
+    assert_int_equal(cl_tcp_port(-1), 0);
     assert_int_equal(cl_tcp_listen(taken, 4, &second, &err), -1);
     assert_int_equal(second, -1);
     assert_non_null(strstr(err.text, taken));
