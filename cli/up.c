@@ -63,30 +63,23 @@ static int up_foreground(const struct cli_opts *o, struct plan *plan)
 static _Noreturn void exec_supervisor(const struct plan *plan, int ready_fd,
                                       const struct cli_opts *o)
 {
-    char log[PATH_TEXT], warm[32], exe[PATH_TEXT + 16];
+    char log[PATH_TEXT], warm[32];
     const char *argv[REEXEC_ARGS] = {
         "cloche",          "up",        "--foreground",  "--ready-fd=3", "--state-dir",
         plan->paths.state, "--run-dir", plan->paths.run, "--templates",  plan->templates};
     size_t n = 10;
-    if (o->metrics) {
-        argv[n++] = "--metrics";
-        argv[n++] = o->metrics;
-    }
-    if (o->mcp) {
-        argv[n++] = "--mcp";
-        argv[n++] = o->mcp;
-    }
-    if (o->worker_listen) {
-        argv[n++] = "--worker-listen";
-        argv[n++] = o->worker_listen;
-    }
-    if (o->listen) {
-        argv[n++] = "--listen";
-        argv[n++] = o->listen;
-    }
-    if (o->driver) {
-        argv[n++] = "--driver";
-        argv[n++] = o->driver;
+    const struct {
+        const char *name, *value;
+    } asked[] = {{"--metrics", o->metrics},
+                 {"--mcp", o->mcp},
+                 {"--worker-listen", o->worker_listen},
+                 {"--listen", o->listen},
+                 {"--driver", o->driver}};
+    for (size_t i = 0; i < CL_COUNT(asked); i++) {
+        if (!asked[i].value)
+            continue;
+        argv[n++] = asked[i].name;
+        argv[n++] = asked[i].value;
     }
     if (o->insecure_listen)
         argv[n++] = "--insecure-listen";
@@ -97,7 +90,6 @@ static _Noreturn void exec_supervisor(const struct plan *plan, int ready_fd,
         argv[n++] = warm;
     }
     path_join(log, plan->paths.state, "log/supervisor.log");
-    (void)snprintf(exe, sizeof exe, "%s/cloche", plan->paths.bin);
     int null = open("/dev/null", O_RDONLY);
     int out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0640);
     if (dup2(ready_fd, READY_FD) < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0 ||
