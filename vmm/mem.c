@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "vmm/file.h"
+
 enum { PAGE = 4096 };
 #define HUGE_PAGE (UINT64_C(2) << 20)
 
@@ -173,17 +175,6 @@ static bool is_zero(const uint8_t *page)
     return page[0] == 0 && memcmp(page, page + 1, PAGE - 1) == 0;
 }
 
-static int put(int fd, const uint8_t *from, size_t n, uint64_t at)
-{
-    for (size_t done = 0; done < n;) {
-        ssize_t got = pwrite(fd, from + done, n - done, (off_t)(at + done));
-        if (got < 0 && errno != EINTR)
-            return -1;
-        done += got > 0 ? (size_t)got : 0;
-    }
-    return 0;
-}
-
 int gm_store(const struct guest_mem *gm, int memfd, struct cl_err *err)
 {
     uint64_t bytes = gm->low + gm->high;
@@ -192,7 +183,7 @@ int gm_store(const struct guest_mem *gm, int memfd, struct cl_err *err)
     for (uint64_t at = 0, start; at < bytes;) {
         for (start = at; at < bytes && !is_zero(gm->base + at); at += PAGE)
             continue;
-        if (put(memfd, gm->base + start, at - start, start) < 0)
+        if (file_put(memfd, gm->base + start, at - start, start) < 0)
             return cl_fail(err, CL_E_SYS, errno, "write guest memory");
         at += at < bytes ? PAGE : 0; /* a page of zeros, or the end */
     }

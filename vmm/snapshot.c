@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <x86intrin.h>
 
+#include "vmm/file.h"
 #include "vmm/sha256.h"
 #include "vmm/vcpu_state.h"
 #include "vmm/vm_priv.h"
@@ -110,12 +111,8 @@ static void save_devices(const struct vm *vm, struct state_writer *out)
 
 static int write_state(int fd, const uint8_t *data, size_t n, struct cl_err *err)
 {
-    for (size_t done = 0; done < n;) {
-        ssize_t put = pwrite(fd, data + done, n - done, (off_t)done);
-        if (put < 0 && errno != EINTR)
-            return cl_fail(err, CL_E_SYS, errno, "write the machine's state");
-        done += put > 0 ? (size_t)put : 0;
-    }
+    if (file_put(fd, data, n, 0) < 0)
+        return cl_fail(err, CL_E_SYS, errno, "write the machine's state");
     return ftruncate(fd, (off_t)n) < 0 ? cl_fail(err, CL_E_SYS, errno, "cut the state's file") : 0;
 }
 

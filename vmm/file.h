@@ -1,0 +1,13 @@
+/* vmm/file.h - bytes into a file, all of them. */
+#ifndef CL_VMM_FILE_H
+#define CL_VMM_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/util.h"
+
+/* 0, or -1 with errno; then some of them may be there. */
+int file_put(int fd, const void *bytes, size_t n, uint64_t at) CL_MUST;
+
+#endif
