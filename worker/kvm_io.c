@@ -301,6 +301,7 @@ const struct vm_driver *kvm_driver(const struct kvm_settings *s)
 {
     static const struct vm_driver driver = {
         .name = "kvm",
+        .snapshot_is_copy = true,
         .start = kvm_start,
         .pause = kvm_pause,
         .resume = kvm_resume,

@@ -98,10 +98,9 @@ static void on_reap(void *arg)
     cl_loop_bury(m->host->loop, &m->grave, machine_destroy, m);
 }
 
-/* One that boots may hold its memory and the copy that becomes the snapshot. */
 static int make_cgroup(struct machine *m, struct cl_err *err)
 {
-    uint64_t copies = m->origin == VM_BOOT ? 2 : 1;
+    uint64_t copies = m->origin == VM_BOOT && m->host->driver->snapshot_is_copy ? 2 : 1;
     struct cgroup_limits limits = {
         .memory_bytes = (copies * m->template->memory_mib + QEMU_OVERHEAD_MIB) * CL_MIB,
         .pids = QEMU_PIDS,
