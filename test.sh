@@ -31,8 +31,6 @@ mkdir -p out
 passed=0 failed=0 skipped=0
 : >out/skips
 : >out/failures
-: >out/unsteady
-: >out/unsteady
 : >out/table
 : >out/times
 count() { # count PASSED FAILED SKIPPED
@@ -84,11 +82,10 @@ run_ctest() { # run_ctest NAME ARGUMENT...: the results go to out/junit-NAME.xml
     (cd out/dev && ctest "$@" --output-on-failure --no-tests=ignore --output-junit "$junit" --test-output-size-passed 100000 \
         --test-output-size-failed 1000000)
 }
-# Tests that run whole systems depend on the machine's health: up to UNSTEADY_MAX that failed run again, alone.  One that passes
-# then is reported as unsteady, with what it said (tests/README.md).
-UNSTEADY_MAX=2
+# What fails once has failed.  Whether it fails alone too tells where to look: a race or a tight limit if it does not.
+AGAIN_MAX=2
 once_more() { # once_more LABEL
-    [ "$(grep -c . out/dev/Testing/Temporary/LastTestsFailed.log)" -le "$UNSTEADY_MAX" ] || return 0
+    [ "$(grep -c . out/dev/Testing/Temporary/LastTestsFailed.log)" -le "$AGAIN_MAX" ] || return 0
     echo "--- the failed ones again, alone"
     run_ctest "$1-again" --rerun-failed -j 1 || true
 }
@@ -159,7 +156,6 @@ if [ -z "$quick" ] && { [ -z "$label" ] || [ "$label" = fuzz ]; }; then
 fi
 
 echo
-[ ! -s out/unsteady ] || { echo "unsteady (failed, then passed alone):"; sed 's/^/  /' out/unsteady; }
 [ ! -s out/failures ] || { echo "failed:"; sed 's/^/  /' out/failures; }
 [ ! -s out/skips ] || { echo "skipped:"; sed 's/^/  /' out/skips; }
 cat out/table
