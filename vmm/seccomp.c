@@ -54,7 +54,7 @@ static const struct vmm_allow main_rows[] = {
     CALL(getpid, "names the thread for tgkill"),
     CALL(rt_sigprocmask, "libc's frame around tgkill"),
     CALL(clock_gettime, "how long a vCPU may take to come, where the vDSO has no clock"),
-    CALL(pwrite64, "the state of a snapshot"),
+    CALL(pwrite64, "a snapshot: the state, and the memory of a boot"),
     CALL(ftruncate, "the same"),
     CALL(lseek, "the size of a scratch disk that has grown"),
     CALL(madvise, "memory that the guest gives back"),
