@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """tools/fuzz.py - run every libFuzzer target for its share of a time budget.
 
-usage: fuzz.py [--seconds N | --each N | --runs N] [--jobs N] [--build DIR] [TARGET...]
+usage: fuzz.py [--seconds N | --each N | --runs N] [--max-len N] [--jobs N] [--build DIR] [TARGET...]
   --seconds N  wall clock for all of them together (default 120); targets whose code changed since
                the last tag, or in the last ten commits, come first and get a double share
   --each N     this many seconds for each one (tools/fuzz-all: 60)
   --runs N     so many runs of each one, however long they take (docs/results/fuzz.md: 10000000)
+  --max-len N  bytes of the longest input (default: libFuzzer's, 4096 or what the corpus has); a run
+               costs as much as its input is long
   --jobs N     at one time (default 2)
   --build DIR  where the preset `fuzz` is built (default out/fuzz)
 What is found goes to out/fuzz-corpus/TARGET, inputs that crash to out/fuzz-corpus/crash-TARGET-*;
@@ -39,11 +41,11 @@ def is_changed(target, changed):
     return own in changed or any(h + end in changed for h in headers for end in (".h", ".c"))
 
 
-def run(build, target, limit):
+def run(build, target, limits):
     name = target[len("fuzz_"):]
     corpus = ROOT / "out/fuzz-corpus" / name
     corpus.mkdir(parents=True, exist_ok=True)
-    command = [str(build / "tests/fuzz" / target), limit, "-timeout=60", "-rss_limit_mb=2048",
+    command = [str(build / "tests/fuzz" / target), *limits, "-timeout=60", "-rss_limit_mb=2048",
                "-print_final_stats=1", "-artifact_prefix=%s/crash-%s-" % (corpus.parent, name), str(corpus)]
     seeds = ROOT / "tests/fuzz/corpus" / name
     command += [str(seeds)] if seeds.is_dir() else []
@@ -63,6 +65,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--each", type=int, default=0)
     parser.add_argument("--runs", type=int, default=0)
+    parser.add_argument("--max-len", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "out/fuzz")
     parser.add_argument("targets", nargs="*")
@@ -76,12 +79,12 @@ def main():
     share = {t: 2 if is_changed(t, changed) else 1 for t in targets}
     total = sum(share.values())
 
-    def limit(target):
-        if args.runs:
-            return "-runs=%d" % args.runs
-        return "-max_total_time=%d" % (args.each or max(1, args.seconds * args.jobs * share[target] // total))
+    def limits(target):
+        seconds = args.each or max(1, args.seconds * args.jobs * share[target] // total)
+        until = "-runs=%d" % args.runs if args.runs else "-max_total_time=%d" % seconds
+        return [until, "-max_len=%d" % args.max_len] if args.max_len else [until]
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        results = list(pool.map(lambda t: run(args.build, t, limit(t)), sorted(targets, key=lambda t: -share[t])))
+        results = list(pool.map(lambda t: run(args.build, t, limits(t)), sorted(targets, key=lambda t: -share[t])))
     print("%d passed, %d failed" % (sum(results), len(results) - sum(results)))
     return 0 if all(results) else 1
 

@@ -1,6 +1,7 @@
 /* A disk under a guest of fuzz bytes: the file never grows, and a read-only one never changes. */
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <sys/stat.h>
 
@@ -36,14 +37,14 @@ static void snapshot(void)
     virtio_kick(&blk.v);
 }
 
-static void check_file(void)
+FUZZ_UNSEEN static void check_file(void)
 {
+    static const uint8_t zeros[DISK];
     static uint8_t bytes[DISK];
     struct stat st;
     CL_ASSERT(fstat(file, &st) == 0 && st.st_size == DISK);
     CL_ASSERT(pread(file, bytes, DISK, 0) == DISK);
-    for (size_t i = 0; blk.read_only && i < DISK; i++)
-        CL_ASSERT(bytes[i] == 0);
+    CL_ASSERT(!blk.read_only || memcmp(bytes, zeros, DISK) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -38,6 +38,7 @@ struct fuzz_guest {
     struct virtio *v;
     void (*snapshot)(void); /* save the device and go on with what was loaded */
     void (*host)(struct fuzz_in *in);
+    unsigned snapshots_left;
 };
 
 FUZZ_UNSEEN static inline void fuzz_check(const struct virtio *v)
@@ -114,7 +115,10 @@ static inline void fuzz_step(struct fuzz_guest *g, struct fuzz_in *in)
         drv_start(&g->drv, g->v, fuzz_get(in, 1));
         break;
     case 7:
-        g->snapshot();
+        if (g->snapshots_left > 0) {
+            g->snapshots_left--;
+            g->snapshot();
+        }
         break;
     case 8:
         if (g->host)
@@ -126,12 +130,14 @@ static inline void fuzz_step(struct fuzz_guest *g, struct fuzz_in *in)
     }
 }
 
-/* Steps without a bound would let one input run for minutes. */
-enum { FUZZ_STEPS_MAX = 128 };
+/* Steps without a bound would let one input run for minutes; a snapshot costs as much as twenty
+ * other steps, and the fuzzer would make inputs of nothing else. */
+enum { FUZZ_STEPS_MAX = 128, FUZZ_SNAPSHOTS_MAX = 4 };
 
 static inline void fuzz_run(struct fuzz_guest *g, const uint8_t *data, size_t size)
 {
     struct fuzz_in in = {data, size};
+    g->snapshots_left = FUZZ_SNAPSHOTS_MAX;
     for (int i = 0; i < FUZZ_STEPS_MAX && in.left > 0; i++) {
         fuzz_step(g, &in);
         fuzz_check(g->v);
