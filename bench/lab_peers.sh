@@ -15,4 +15,4 @@ if ! tools/lab need; then
     exec "$@"
 fi
 echo "host: $(sed -n 's/^model name.*: //p' /proc/cpuinfo | uniq -c | sed 's/^ *//'), load $(cut -d' ' -f1-3 /proc/loadavg)"
-tools/lab run --time "${CLOCHE_LAB_SECONDS:-600}" --build "$build" --images "$images" -- "$@"
+tools/lab run --count --time "${CLOCHE_LAB_SECONDS:-600}" --build "$build" --images "$images" -- "$@"

@@ -85,13 +85,13 @@ def two_hundred_jobs(c):
     tenants = [c.tenant(f"many{i}", rate_burst=1000) for i in range(4)]
     todo = [(tenants[i % 4], i) for i in range(200)]
     begin = time.monotonic()
-    ids = in_parallel(lambda p: submit(p[0], "sh", "-c", f"echo {p[1]}", wait=300), todo, 16)
+    ids = in_parallel(lambda p: submit(p[0], "sh", "-c", f"echo {p[1]}", wait=int(soon(300))), todo, 16)
     check("200 jobs of 4 tenants are accepted", all(isinstance(i, str) for i in ids), [i for i in ids if not isinstance(i, str)][:3])
     accepted = time.monotonic() - begin
 
     def follow_one(pair):
         (client, number), job_id = pair
-        f = follow(client.jobs.Watch(pb.WatchRequest(job_id=job_id), timeout=200))
+        f = follow(client.jobs.Watch(pb.WatchRequest(job_id=job_id), timeout=soon(200)))
         return f.outcome == "EXITED" and bytes(f.out) == b"%d\n" % number and f.result.exit_code == 0, str(f)
     ends = in_parallel(follow_one, list(zip(todo, ids)), 8)
     bad = [e for e in ends if not (isinstance(e, tuple) and e[0])]
