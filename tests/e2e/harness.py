@@ -15,6 +15,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import pathlib
 import queue
 import random
@@ -630,9 +631,10 @@ class Cluster:
         return "\n".join(f"--- {p.name}\n" + "\n".join(read_text(p.log).splitlines()[-lines:]) for p in self.processes())
 
     def sanitizer_reports(self):
-        marks = ("ERROR: AddressSanitizer", "runtime error:", "LeakSanitizer", "assertion failed")
-        return [f"{p.name}: {line}" for p in self.processes() for line in read_text(p.log).splitlines()
-                if any(m in line for m in marks)]
+        """Of each process that said such a thing: from there on, with the stacks."""
+        marks = re.compile("ERROR: AddressSanitizer|runtime error:|LeakSanitizer|assertion failed")
+        said = {p.name: marks.search(text) for p in self.processes() for text in [read_text(p.log)]}
+        return [f"{name}: {m.string[m.start():m.start() + 4000]}" for name, m in said.items() if m]
 
 
 # --- checks ----------------------------------------------------------------------------------------
@@ -693,7 +695,7 @@ class Suite:
         self.check("no cgroup is left over", not c.cgroups(), c.cgroups())
         status, text = c.verify_audit()
         self.check("the audit log verifies", status == 0, f"{status} {text}")
-        self.check("no sanitizer or assertion spoke", not c.sanitizer_reports(), c.sanitizer_reports()[:5])
+        self.check("no sanitizer or assertion spoke", not c.sanitizer_reports(), "\n".join(c.sanitizer_reports()))
         for pid in c.leftovers():
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
