@@ -2,15 +2,13 @@
 #include "vmm/boot.h"
 
 #include <asm/bootparam.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "vmm/elf.h"
 #include "vmm/kvm.h"
+#include "vmm/loader.h"
 #include "vmm/ports.h"
 
 #define GDT_AT UINT64_C(0x500)
@@ -21,57 +19,10 @@
 #define PAGE_TABLES_AT UINT64_C(0x9000)
 #define CMDLINE_AT UINT64_C(0x20000)
 #define LOW_RAM_END UINT64_C(0x9fc00) /* where a PC's firmware keeps its data */
-#define KERNEL_MIN UINT64_C(0x100000)
 
 enum { PAGE = 4096 };
 
-static int put(const struct guest_mem *mem, uint64_t at, const void *src, size_t n,
-               struct cl_err *err)
-{
-    if (gm_write(mem, (struct gpa){at}, src, n) < 0)
-        return cl_fail(err, CL_E_INVALID, 0, "guest memory has no room for %zu bytes at 0x%" PRIx64,
-                       n, at);
-    return 0;
-}
-
-/* --- files --------------------------------------------------------------------------------- */
-
-static int size_of(int fd, const char *what, uint64_t *ret_bytes, struct cl_err *err)
-{
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return cl_fail(err, CL_E_SYS, errno, "stat the %s", what);
-    if (st.st_size <= 0)
-        return cl_fail(err, CL_E_INVALID, 0, "the %s is empty", what);
-    *ret_bytes = (uint64_t)st.st_size;
-    return 0;
-}
-
-/* file[offset, offset + n) */
-static int load(int fd, uint64_t offset, uint8_t *to, uint64_t n, struct cl_err *err)
-{
-    for (size_t done = 0; done < n;) {
-        ssize_t got = pread(fd, to + done, n - done, (off_t)(offset + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return cl_fail(err, CL_E_SYS, got < 0 ? errno : 0, "%s at byte %" PRIu64,
-                           got < 0 ? "read" : "the file ends", offset + done);
-        done += (size_t)got;
-    }
-    return 0;
-}
-
-/* The same to guest memory. */
-static int load_to(const struct guest_mem *mem, int fd, uint64_t offset, uint64_t at, uint64_t n,
-                   struct cl_err *err)
-{
-    struct iovec to;
-    if (gm_iov(mem, (struct gpa){at}, n, &to) < 0)
-        return cl_fail(err, CL_E_INVALID, 0,
-                       "guest memory has no room for %" PRIu64 " bytes at 0x%" PRIx64, n, at);
-    return load(fd, offset, to.iov_base, n, err);
-}
+/* --- which entry ------------------------------------------------------------------------------ */
 
 /* Where its notes say that PVH enters it; 0 = they do not. */
 static int find_pvh(int fd, const struct elf_image *image, uint32_t *ret_entry, struct cl_err *err)
@@ -80,9 +31,8 @@ static int find_pvh(int fd, const struct elf_image *image, uint32_t *ret_entry, 
     uint32_t entry = 0;
     for (unsigned i = 0; i < image->n_notes && entry == 0; i++) {
         const struct elf_notes *at = &image->notes[i];
-        if (load(fd, at->offset, notes, at->bytes, err) < 0)
-            return cl_wrap(err, "read the kernel's notes");
-        if (elf_pvh_entry(image, notes, at->bytes, at->align, &entry, err) < 0)
+        if (loader_notes(fd, image, i, notes, err) < 0 ||
+            elf_pvh_entry(image, notes, at->bytes, at->align, &entry, err) < 0)
             return -1;
     }
     *ret_entry = entry;
@@ -106,64 +56,14 @@ static int choose_entry(const struct boot_input *input, const struct elf_image *
     return 0;
 }
 
-static int load_segments(const struct guest_mem *mem, int fd, const struct elf_image *image,
-                         struct cl_err *err)
-{
-    for (unsigned i = 0; i < image->n; i++) {
-        const struct elf_segment *s = &image->segments[i];
-        if (s->gpa < KERNEL_MIN || s->gpa + s->mem_bytes > mem->low)
-            return cl_fail(err, CL_E_INVALID, 0,
-                           "segment %u of the kernel ends at 0x%" PRIx64
-                           "; guest memory at 0x%" PRIx64,
-                           i, s->gpa + s->mem_bytes, mem->low);
-        if (s->file_bytes > 0 && load_to(mem, fd, s->offset, s->gpa, s->file_bytes, err) < 0)
-            return cl_wrap(err, "load the kernel");
-    }
-    return 0;
-}
-
 static int load_kernel(const struct guest_mem *mem, const struct boot_input *input,
                        struct boot_entry *ret_entry, struct cl_err *err)
 {
-    uint8_t head[ELF_HEAD_MAX];
     struct elf_image image;
-    uint64_t bytes;
-    if (size_of(input->kernel_fd, "kernel", &bytes, err) < 0)
-        return -1;
-    size_t n = CL_MIN(bytes, sizeof head);
-    if (load(input->kernel_fd, 0, head, n, err) < 0)
-        return cl_wrap(err, "read the kernel");
-    if (elf_parse(head, n, bytes, &image, err) < 0 ||
+    if (loader_parse(input->kernel_fd, &image, err) < 0 ||
         choose_entry(input, &image, ret_entry, err) < 0)
         return -1;
-    return load_segments(mem, input->kernel_fd, &image, err);
-}
-
-/* Where something is in guest memory. */
-struct extent {
-    uint64_t at, bytes;
-};
-
-/* At the end of low RAM, where the kernel's own memory does not reach; of 0 bytes without one. */
-static int load_initrd(const struct guest_mem *mem, int fd, struct extent *ret_initrd,
-                       struct cl_err *err)
-{
-    uint64_t bytes;
-    if (fd < 0) {
-        *ret_initrd = (struct extent){0};
-        return 0;
-    }
-    if (size_of(fd, "initrd", &bytes, err) < 0)
-        return -1;
-    if (bytes > mem->low / 2)
-        return cl_fail(err, CL_E_INVALID, 0,
-                       "an initrd of %" PRIu64 " bytes in %" PRIu64 " bytes of memory", bytes,
-                       mem->low);
-    struct extent initrd = {(mem->low - bytes) & ~(uint64_t)(PAGE - 1), bytes};
-    if (load_to(mem, fd, 0, initrd.at, bytes, err) < 0)
-        return cl_wrap(err, "load the initrd");
-    *ret_initrd = initrd;
-    return 0;
+    return loader_segments(mem, input->kernel_fd, &image, err);
 }
 
 static int put_cmdline(const struct guest_mem *mem, const char *cmdline, struct cl_err *err)
@@ -172,7 +72,7 @@ static int put_cmdline(const struct guest_mem *mem, const char *cmdline, struct 
     if (n > BOOT_CMDLINE_MAX)
         return cl_fail(err, CL_E_TOOBIG, 0, "a kernel command line of %zu bytes; at most %d", n,
                        BOOT_CMDLINE_MAX);
-    return put(mem, CMDLINE_AT, cmdline, n + 1, err);
+    return loader_put(mem, CMDLINE_AT, cmdline, n + 1, err);
 }
 
 /* --- memory, as a kernel is told of it ------------------------------------------------------- */
@@ -187,8 +87,8 @@ struct range {
 static unsigned list_memory(const struct guest_mem *mem, struct range ranges[static RANGES])
 {
     ranges[0] = (struct range){0, LOW_RAM_END, RANGE_RAM};
-    ranges[1] = (struct range){LOW_RAM_END, KERNEL_MIN - LOW_RAM_END, RANGE_RESERVED};
-    ranges[2] = (struct range){KERNEL_MIN, mem->low - KERNEL_MIN, RANGE_RAM};
+    ranges[1] = (struct range){LOW_RAM_END, LOADER_KERNEL_MIN - LOW_RAM_END, RANGE_RESERVED};
+    ranges[2] = (struct range){LOADER_KERNEL_MIN, mem->low - LOADER_KERNEL_MIN, RANGE_RAM};
     ranges[3] = (struct range){GM_HIGH_START, mem->high, RANGE_RAM};
     return mem->high > 0 ? RANGES : RANGES - 1;
 }
@@ -204,7 +104,8 @@ static void describe_memory(struct boot_params *params, const struct guest_mem *
             .addr = ranges[i].from, .size = ranges[i].bytes, .type = ranges[i].type};
 }
 
-static void describe_loader(struct setup_header *hdr, size_t cmdline_n, const struct extent *initrd)
+static void describe_loader(struct setup_header *hdr, size_t cmdline_n,
+                            const struct loader_extent *initrd)
 {
     hdr->type_of_loader = 0xff; /* none of the registered ones */
     hdr->boot_flag = 0xaa55;
@@ -228,20 +129,20 @@ static int put_seed(const struct guest_mem *mem, struct cl_err *err)
         uint8_t seed[SEED_BYTES];
     } data = {.type = SETUP_RNG_SEED_TYPE, .len = SEED_BYTES};
     cl_random(data.seed, sizeof data.seed);
-    int rc = put(mem, SEED_AT, &data, sizeof data, err);
+    int rc = loader_put(mem, SEED_AT, &data, sizeof data, err);
     explicit_bzero(&data, sizeof data);
     return rc;
 }
 
 static int put_zero_page(const struct guest_mem *mem, const struct boot_input *input,
-                         const struct extent *initrd, struct cl_err *err)
+                         const struct loader_extent *initrd, struct cl_err *err)
 {
     struct boot_params params = {.acpi_rsdp_addr = ACPI_BASE};
     describe_memory(&params, mem);
     describe_loader(&params.hdr, strlen(input->cmdline), initrd);
     if (put_seed(mem, err) < 0)
         return -1;
-    return put(mem, ZERO_PAGE_AT, &params, sizeof params, err);
+    return loader_put(mem, ZERO_PAGE_AT, &params, sizeof params, err);
 }
 
 /* --- PVH ------------------------------------------------------------------------------------- */
@@ -266,7 +167,7 @@ _Static_assert(sizeof(struct start_range) == 24, "Xen's ABI");
 enum { START_INFO_MAGIC = 0x336ec578, START_INFO_VERSION = 1 };
 
 /* It knows of no seed: such a kernel begins with the randomness of its processor and devices. */
-static int put_start_info(const struct guest_mem *mem, const struct extent *initrd,
+static int put_start_info(const struct guest_mem *mem, const struct loader_extent *initrd,
                           struct cl_err *err)
 {
     struct {
@@ -288,7 +189,7 @@ static int put_start_info(const struct guest_mem *mem, const struct extent *init
     for (unsigned i = 0; i < start.info.memmap_entries; i++)
         start.memory[i] = (struct start_range){
             .addr = ranges[i].from, .size = ranges[i].bytes, .type = ranges[i].type};
-    return put(mem, START_INFO_AT, &start, sizeof start, err);
+    return loader_put(mem, START_INFO_AT, &start, sizeof start, err);
 }
 
 /* --- ACPI ------------------------------------------------------------------------------------ */
@@ -300,7 +201,7 @@ static int put_acpi(const struct guest_mem *mem, const struct acpi_machine *mach
     size_t n;
     if (acpi_build(machine, tables, sizeof tables, &n, err) < 0)
         return -1;
-    return put(mem, ACPI_BASE, tables, n, err);
+    return loader_put(mem, ACPI_BASE, tables, n, err);
 }
 
 /* --- reset ----------------------------------------------------------------------------------- */
@@ -323,7 +224,7 @@ static int put_reset_vector(const struct guest_mem *mem, struct cl_err *err)
         0xeb,
         0xfd, /* 1: hlt; jmp 1b */
     };
-    return put(mem, RESET_VECTOR, code, sizeof code, err);
+    return loader_put(mem, RESET_VECTOR, code, sizeof code, err);
 }
 
 /* --- the first processor --------------------------------------------------------------------- */
@@ -351,19 +252,19 @@ static int put_page_tables(const struct guest_mem *mem, struct cl_err *err)
     uint64_t directory[ENTRIES];
     for (uint64_t i = 0; i < ENTRIES; i++)
         directory[i] = i << 21 | LARGE | PRESENT_WRITABLE;
-    if (put(mem, PAGE_TABLES_AT, &roots[0], sizeof roots[0], err) < 0 ||
-        put(mem, PAGE_TABLES_AT + PAGE, &roots[1], sizeof roots[1], err) < 0)
+    if (loader_put(mem, PAGE_TABLES_AT, &roots[0], sizeof roots[0], err) < 0 ||
+        loader_put(mem, PAGE_TABLES_AT + PAGE, &roots[1], sizeof roots[1], err) < 0)
         return -1;
-    return put(mem, PAGE_TABLES_AT + 2 * PAGE, directory, sizeof directory, err);
+    return loader_put(mem, PAGE_TABLES_AT + 2 * PAGE, directory, sizeof directory, err);
 }
 
 /* What the kernel is told, in the words of its protocol. */
 static int put_words(const struct guest_mem *mem, const struct boot_input *input,
                      enum boot_protocol protocol, struct cl_err *err)
 {
-    struct extent initrd;
+    struct loader_extent initrd;
     if (put_cmdline(mem, input->cmdline, err) < 0 ||
-        load_initrd(mem, input->initrd_fd, &initrd, err) < 0)
+        loader_initrd(mem, input->initrd_fd, &initrd, err) < 0)
         return -1;
     if (protocol == BOOT_PVH)
         return put_start_info(mem, &initrd, err);
@@ -376,7 +277,7 @@ int boot_load(const struct guest_mem *mem, const struct boot_input *input,
     struct boot_entry entry;
     if (load_kernel(mem, input, &entry, err) < 0 ||
         put_words(mem, input, entry.protocol, err) < 0 || put_acpi(mem, &input->machine, err) < 0 ||
-        put_reset_vector(mem, err) < 0 || put(mem, GDT_AT, gdt, sizeof gdt, err) < 0)
+        put_reset_vector(mem, err) < 0 || loader_put(mem, GDT_AT, gdt, sizeof gdt, err) < 0)
         return -1;
     *ret_entry = entry;
     return 0;

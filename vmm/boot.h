@@ -10,9 +10,6 @@
  * A kernel that is entered by PVH finds hvm_start_info at 0x7000, and neither seed, stack nor page
  * tables: that protocol has none.
  *
- * The kernel is copied, not mapped from its file: guest RAM is one memory file that becomes the
- * template, and a mapping over it would be missing there.
- *
  * Owns:    nothing.
  * Borrows: the fds, during the call.
  * Thread:  before the first vCPU runs.

@@ -73,8 +73,9 @@ enum control_fd {
 
 enum { CONTROL_MAC_BYTES = 6 };
 enum control_boot {
-    CONTROL_BOOT_BY_PVH = 1U << 0, /* even where the kernel has a 64-bit entry */
-    CONTROL_BOOT_OWN_RAM = 1U << 1 /* in memory of its own, which SAVE writes to CONTROL_FD_RAM */
+    CONTROL_BOOT_BY_PVH = 1U << 0,  /* even where the kernel has a 64-bit entry */
+    CONTROL_BOOT_OWN_RAM = 1U << 1, /* in memory of its own, which SAVE writes to CONTROL_FD_RAM */
+    CONTROL_BOOT_BY_XENPV = 1U << 2 /* by Xen PV: 1 vCPU, no SAVE; not with CONTROL_BOOT_BY_PVH */
 };
 
 struct control_setup {

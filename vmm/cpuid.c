@@ -1,6 +1,7 @@
 /* vmm/cpuid.c - see vmm/cpuid.h. */
 #include "vmm/cpuid.h"
 
+#include <cpuid.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -236,4 +237,135 @@ int cpuid_filter(const struct kvm_cpuid_table *supported, const struct cpuid_sha
     ret_table->nent = n;
     resize_xsave(ret_table);
     return 0;
+}
+
+/* --- the host's own -------------------------------------------------------------------------- */
+
+static bool has_indexes(uint32_t function)
+{
+    return function == 0x4 || function == 0x7 || function == 0xb || function == 0xd ||
+           function == 0x8000001d;
+}
+
+static bool is_hypervisor_leaf(uint32_t function)
+{
+    return function >> 8 == 0x400000;
+}
+
+static void add_leaf(struct kvm_cpuid_table *table, uint32_t function, uint32_t index)
+{
+    struct kvm_cpuid_entry2 *e = &table->entries[table->nent++];
+    *e = (struct kvm_cpuid_entry2){.function = function, .index = index};
+    e->flags = has_indexes(function) ? KVM_CPUID_FLAG_SIGNIFCANT_INDEX : 0;
+    __cpuid_count(function, index, e->eax, e->ebx, e->ecx, e->edx);
+}
+
+/* Above the highest leaf of its kind Intel's processors repeat another one. */
+static bool exists(uint32_t function)
+{
+    uint32_t top, b, c, d;
+    __cpuid(function & BIT(31), top, b, c, d);
+    return function <= top;
+}
+
+void cpuid_host(struct kvm_cpuid_table *ret_table)
+{
+    enum { INDEXES = 8 }; /* of caches, topology and states below XCR0_ALLOWED's end */
+    memset(ret_table, 0, sizeof *ret_table);
+    for (size_t i = 0; i < CL_COUNT(rules); i++) {
+        uint32_t function = rules[i].function;
+        bool again = i > 0 && rules[i - 1].function == function;
+        if (again || is_hypervisor_leaf(function) || !exists(function))
+            continue;
+        uint32_t n = has_indexes(function) ? INDEXES : 1;
+        for (uint32_t index = 0; index < n; index++)
+            add_leaf(ret_table, function, index);
+    }
+}
+
+bool cpuid_has_xsave(const struct kvm_cpuid_table *table)
+{
+    for (uint32_t i = 0; i < table->nent; i++) {
+        if (table->entries[i].function == 1)
+            return table->entries[i].ecx & BIT(26);
+    }
+    return false;
+}
+
+/* --- Xen PV ---------------------------------------------------------------------------------- */
+
+/* CPUID.1:ECX.  Needs ring 0: PCID, x2APIC, TSC deadline. */
+#define XENPV_1_ECX_GONE (BIT(17) | BIT(21) | BIT(24))
+/* The kernel could not set CR4 to show it. */
+#define XENPV_1_ECX_OSXSAVE BIT(27)
+/* CPUID.1:EDX and AMD's copy.  PSE, MCE, APIC, MTRR, PGE, MCA, PAT, PSE36: Xen gives a guest pages
+ * of 4 KiB and no such registers. */
+#define XENPV_EDX_GONE (BIT(3) | BIT(7) | BIT(9) | BIT(12) | BIT(13) | BIT(14) | BIT(16) | BIT(17))
+/* CPUID.1:EDX: SYSENTER, which leads to where no gate is. */
+#define XENPV_1_EDX_GONE (XENPV_EDX_GONE | BIT(11))
+/* CPUID.7:EBX: FSGSBASE (each switch of threads would read a register of ring 0), TSC_ADJUST, SMEP,
+ * INVPCID, SMAP. */
+#define XENPV_7_EBX_GONE (BIT(0) | BIT(1) | BIT(7) | BIT(10) | BIT(20))
+/* CPUID.7:ECX: UMIP; RDPID, which would tell of the host's processor. */
+#define XENPV_7_ECX_GONE (BIT(2) | BIT(22))
+/* CPUID.7:EDX: all but FSRM: registers that mitigate speculation are the host's. */
+#define XENPV_7_EDX_KEPT BIT(4)
+/* Of leaf Dh: the standard format, XSAVEOPT. */
+#define XENPV_D_1_EAX_KEPT BIT(0)
+/* 8000_0001:EDX: besides, pages of 1 GiB. */
+#define XENPV_8_1_EDX_GONE (XENPV_EDX_GONE | BIT(26))
+/* 8000_0008:EBX: XSAVEERPTR and CLZERO stay. */
+#define XENPV_8_8_EBX_KEPT (BIT(0) | BIT(2))
+
+static void mask_xenpv_features(struct kvm_cpuid_entry2 *e)
+{
+    switch (e->function) {
+    case 0x1:
+        e->ecx = (e->ecx & ~XENPV_1_ECX_GONE) | XENPV_1_ECX_OSXSAVE;
+        e->edx &= ~XENPV_1_EDX_GONE;
+        break;
+    case 0x7:
+        e->ebx &= ~XENPV_7_EBX_GONE;
+        e->ecx &= ~XENPV_7_ECX_GONE;
+        e->edx &= XENPV_7_EDX_KEPT;
+        break;
+    case 0xd:
+        if (e->index == 1)
+            *e = (struct kvm_cpuid_entry2){
+                .function = 0xd, .index = 1, .flags = e->flags, .eax = e->eax & XENPV_D_1_EAX_KEPT};
+        break;
+    case 0x80000001:
+        e->edx &= ~XENPV_8_1_EDX_GONE;
+        break;
+    case 0x80000008:
+        e->ebx &= XENPV_8_8_EBX_KEPT;
+        break;
+    default:
+        break;
+    }
+}
+
+/* Xen, public/arch-x86/cpuid.h: the signature and the highest leaf, the version. */
+static const struct kvm_cpuid_entry2 xen_leaves[] = {
+    {.function = 0x40000000,
+     .eax = 0x40000002,
+     .ebx = 0x566e6558,
+     .ecx = 0x65584d4d,
+     .edx = 0x4d4d566e},
+    {.function = 0x40000001, .eax = 4 << 16 | 17},
+};
+
+void cpuid_xenpv(const struct kvm_cpuid_table *of_kvm, struct kvm_cpuid_table *ret_table)
+{
+    uint32_t n = 0;
+    memset(ret_table, 0, sizeof *ret_table);
+    for (uint32_t i = 0; i < of_kvm->nent; i++) {
+        if (is_hypervisor_leaf(of_kvm->entries[i].function))
+            continue;
+        ret_table->entries[n] = of_kvm->entries[i];
+        mask_xenpv_features(&ret_table->entries[n++]);
+    }
+    for (size_t i = 0; i < CL_COUNT(xen_leaves) && n < KVM_CPUID_MAX; i++)
+        ret_table->entries[n++] = xen_leaves[i];
+    ret_table->nent = n;
 }

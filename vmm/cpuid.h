@@ -4,7 +4,7 @@
  * host shows nothing that we do not save in a snapshot or have not thought about.  The same host
  * and shape give the same table, which a snapshot holds and a clone must match byte for byte.
  *
- * Pure.  Reference: Intel SDM 2A, CPUID; AMD APM 3, appendix E; Linux
+ * Pure, but for cpuid_host().  Reference: Intel SDM 2A, CPUID; AMD APM 3, appendix E; Linux
  * Documentation/virt/kvm/x86/cpuid.rst.
  */
 #ifndef CL_VMM_CPUID_H
@@ -24,5 +24,16 @@ struct cpuid_shape {
 /* The guest's table from what the host's KVM can do. */
 int cpuid_filter(const struct kvm_cpuid_table *supported, const struct cpuid_shape *shape,
                  struct kvm_cpuid_table *ret_table, struct cl_err *err) CL_MUST;
+
+/* What CPUID says here, of the leaves that the list names: for guests whose CPL3 is native on a KVM
+ * that knows of less than the processor has, because it interprets ring 0. */
+void cpuid_host(struct kvm_cpuid_table *ret_table);
+/* Does such a table have XSAVE, which such a KVM lacks and every processor of these years has? */
+bool cpuid_has_xsave(const struct kvm_cpuid_table *table);
+
+/* What of such a table the kernel of a Xen-PV guest sees, which has no ring 0: no features that
+ * need it, and Xen's leaves instead of KVM's.  CPL3 is told the truth by the processor, or
+ * `of_kvm`, as the host has it. */
+void cpuid_xenpv(const struct kvm_cpuid_table *of_kvm, struct kvm_cpuid_table *ret_table);
 
 #endif

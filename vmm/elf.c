@@ -180,7 +180,15 @@ int elf_parse(const uint8_t *head, size_t n, uint64_t file_bytes, struct elf_ima
 
 /* --- notes --------------------------------------------------------------------------------- */
 
-enum { XEN_ELFNOTE_PHYS32_ENTRY = 18 };
+enum { /* Xen, public/elfnote.h: XEN_ELFNOTE_ */
+       NOTE_ENTRY = 1,
+       NOTE_HYPERCALL_PAGE = 2,
+       NOTE_VIRT_BASE = 3,
+       NOTE_PADDR_OFFSET = 4,
+       NOTE_INIT_P2M = 15,
+       NOTE_MOD_START_PFN = 16,
+       NOTE_PHYS32_ENTRY = 18,
+};
 
 struct note {
     uint32_t type;
@@ -207,15 +215,30 @@ static size_t read_note(const uint8_t *notes, size_t n, size_t at, unsigned alig
     return aligned(end, align);
 }
 
+static bool is_xen(const struct note *note)
+{
+    return note->name_n == sizeof "Xen" && memcmp(note->name, "Xen", sizeof "Xen") == 0;
+}
+
 /* Linux writes an address of 8 bytes, others one of 4. */
+static int read_number(const struct note *note, const char *what, uint64_t *ret_number,
+                       struct cl_err *err)
+{
+    uint64_t number = 0;
+    if (note->desc_n != sizeof(uint32_t) && note->desc_n != sizeof(uint64_t))
+        return cl_fail(err, CL_E_INVALID, 0, "the kernel's %s has %zu bytes; want 4 or 8", what,
+                       note->desc_n);
+    memcpy(&number, note->desc, note->desc_n);
+    *ret_number = number;
+    return 0;
+}
+
 static int read_entry(const struct elf_image *image, const struct note *note, uint32_t *ret_entry,
                       struct cl_err *err)
 {
-    uint64_t entry = 0;
-    if (note->desc_n != sizeof(uint32_t) && note->desc_n != sizeof(uint64_t))
-        return cl_fail(err, CL_E_INVALID, 0, "the kernel's PVH entry has %zu bytes; want 4 or 8",
-                       note->desc_n);
-    memcpy(&entry, note->desc, note->desc_n);
+    uint64_t entry;
+    if (read_number(note, "PVH entry", &entry, err) < 0)
+        return -1;
     if (entry == 0 || entry > UINT32_MAX || !holds(image, entry))
         return cl_fail(err, CL_E_INVALID, 0,
                        "the kernel's PVH entry 0x%" PRIx64 " is in none of its segments", entry);
@@ -231,10 +254,92 @@ int elf_pvh_entry(const struct elf_image *image, const uint8_t *notes, size_t n,
         at = read_note(notes, n, at, align, &note);
         if (at == 0)
             return cl_fail(err, CL_E_INVALID, 0, "a note of the kernel is cut");
-        if (note.type == XEN_ELFNOTE_PHYS32_ENTRY && note.name_n == sizeof "Xen" &&
-            memcmp(note.name, "Xen", sizeof "Xen") == 0)
+        if (note.type == NOTE_PHYS32_ENTRY && is_xen(&note))
             return read_entry(image, &note, ret_entry, err);
     }
     *ret_entry = 0;
+    return 0;
+}
+
+/* --- Xen PV -------------------------------------------------------------------------------- */
+
+static int read_flag(const struct note *note, bool *ret_flag, struct cl_err *err)
+{
+    uint64_t number;
+    if (read_number(note, "note of Xen's", &number, err) < 0)
+        return -1;
+    *ret_flag = number != 0;
+    return 0;
+}
+
+/* An offset of physical addresses that is not 0 is of kernels before 2006. */
+static int read_offset(const struct note *note, struct cl_err *err)
+{
+    uint64_t offset;
+    if (read_number(note, "PADDR_OFFSET", &offset, err) < 0)
+        return -1;
+    return offset == 0 ? 0
+                       : cl_fail(err, CL_E_INVALID, 0,
+                                 "the kernel's PADDR_OFFSET is 0x%" PRIx64 "; want 0", offset);
+}
+
+static int read_xen(const struct note *note, struct elf_xen *xen, struct cl_err *err)
+{
+    switch (note->type) {
+    case NOTE_ENTRY:
+        return read_number(note, "Xen-PV entry", &xen->entry, err);
+    case NOTE_HYPERCALL_PAGE:
+        return read_number(note, "hypercall page", &xen->hypercall_page, err);
+    case NOTE_VIRT_BASE:
+        return read_number(note, "VIRT_BASE", &xen->virt_base, err);
+    case NOTE_PADDR_OFFSET:
+        return read_offset(note, err);
+    case NOTE_INIT_P2M:
+        return read_number(note, "INIT_P2M", &xen->init_p2m, err);
+    case NOTE_MOD_START_PFN:
+        return read_flag(note, &xen->mod_start_pfn, err);
+    default:
+        return 0;
+    }
+}
+
+int elf_xen_notes(const uint8_t *notes, size_t n, unsigned align, struct elf_xen *xen,
+                  struct cl_err *err)
+{
+    struct note note;
+    for (size_t at = 0; at < n && n - at >= sizeof(Elf64_Nhdr);) {
+        at = read_note(notes, n, at, align, &note);
+        if (at == 0)
+            return cl_fail(err, CL_E_INVALID, 0, "a note of the kernel is cut");
+        if (is_xen(&note) && read_xen(&note, xen, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int elf_xen_check(const struct elf_image *image, const struct elf_xen *xen, struct cl_err *err)
+{
+    if (xen->entry == 0)
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "the kernel has no entry by Xen PV; use one with CONFIG_XEN_PV=y, as "
+                       "Debian's are");
+    if (xen->hypercall_page != 0)
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "the kernel wants a hypercall page, which is not made; use one without, "
+                       "such as Debian's 6.1.192 and later");
+    if (!xen->mod_start_pfn)
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "the kernel takes no initrd by its frame (MOD_START_PFN); use Linux 3.12 or "
+                       "later");
+    if (xen->virt_base % ELF_XEN_BASE_ALIGN != 0 || xen->init_p2m % ELF_XEN_P2M_ALIGN != 0 ||
+        xen->init_p2m == 0)
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "the kernel's VIRT_BASE 0x%" PRIx64 " or INIT_P2M 0x%" PRIx64
+                       " is not aligned to 1 GiB and 512 GiB",
+                       xen->virt_base, xen->init_p2m);
+    if (xen->entry < xen->virt_base || !holds(image, xen->entry - xen->virt_base))
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "the kernel's Xen-PV entry 0x%" PRIx64 " is in none of its segments",
+                       xen->entry);
     return 0;
 }

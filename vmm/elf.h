@@ -7,6 +7,7 @@
 #ifndef CL_VMM_ELF_H
 #define CL_VMM_ELF_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -48,5 +49,24 @@ int elf_parse(const uint8_t *head, size_t n, uint64_t file_bytes, struct elf_ima
  * say. */
 int elf_pvh_entry(const struct elf_image *image, const uint8_t *notes, size_t n, unsigned align,
                   uint32_t *ret_entry, struct cl_err *err) CL_MUST;
+
+#define ELF_XEN_BASE_ALIGN (UINT64_C(1) << 30)
+#define ELF_XEN_P2M_ALIGN (UINT64_C(1) << 39) /* so it shares no table with anything */
+
+/* How a kernel is entered by Xen PV, as its notes say. */
+struct elf_xen {
+    uint64_t entry;          /* linear address; 0 = not at all */
+    uint64_t virt_base;      /* linear address of guest-physical 0 */
+    uint64_t init_p2m;       /* linear address of the table of its frames; 0 = after the kernel */
+    uint64_t hypercall_page; /* linear address of a page that it wants filled; 0 = none */
+    bool mod_start_pfn;      /* an initrd may lie outside its first mapping */
+};
+
+/* The same for Xen PV: what these notes say goes to *xen, which is zeroed before the first. */
+int elf_xen_notes(const uint8_t *notes, size_t n, unsigned align, struct elf_xen *xen,
+                  struct cl_err *err) CL_MUST;
+/* All notes are read: can it be entered, inside a segment?  INVALID says what would help. */
+int elf_xen_check(const struct elf_image *image, const struct elf_xen *xen,
+                  struct cl_err *err) CL_MUST;
 
 #endif

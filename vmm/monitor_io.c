@@ -48,6 +48,13 @@ static void end(struct monitor *m, enum control_end cause, const char *why)
 
 /* --- commands ------------------------------------------------------------------------------- */
 
+static enum vm_entry entry_of(uint8_t flags)
+{
+    if (flags & CONTROL_BOOT_BY_XENPV)
+        return VM_ENTRY_XENPV;
+    return flags & CONTROL_BOOT_BY_PVH ? VM_ENTRY_PVH : VM_ENTRY_ANY;
+}
+
 static int load(struct monitor *m, const char *cmdline, struct cl_err *err)
 {
     struct vm_config config = {
@@ -59,7 +66,7 @@ static int load(struct monitor *m, const char *cmdline, struct cl_err *err)
         .own_ram = m->setup.setup.flags & CONTROL_BOOT_OWN_RAM,
         .kernel_fd = m->fds[CONTROL_FD_KERNEL],
         .initrd_fd = m->fds[CONTROL_FD_INITRD],
-        .pvh = m->setup.setup.flags & CONTROL_BOOT_BY_PVH,
+        .entry = entry_of(m->setup.setup.flags),
         .root_fd = m->fds[CONTROL_FD_ROOT],
         .scratch_fd = m->fds[CONTROL_FD_SCRATCH],
         .channel_fd = m->fds[CONTROL_FD_CHANNEL],

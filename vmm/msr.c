@@ -98,3 +98,31 @@ int msr_boot(int vcpu_fd, struct cl_err *err)
                     {.index = 0x2ff, .data = 0x806}}}; /* MTRRs on, write-back by default */
     return msr_write(vcpu_fd, &values, err);
 }
+
+/* --- Xen PV ---------------------------------------------------------------------------------- */
+
+static const struct emulated {
+    uint32_t index;
+    uint64_t value;
+    const char *why;
+} emulated[] = {
+    {0x0000001b, 0xfee00900, "IA32_APIC_BASE: enabled, of the first processor"},
+    {0x0000008b, 0, "IA32_BIOS_SIGN_ID: no microcode known"},
+    {0x000000ce, 0, "PLATFORM_INFO: no CPUID faulting, no ratios"},
+    {0x00000140, 0, "MISC_FEATURES_ENABLES: nothing to enable"},
+    {0x000001a0, 1,
+     "IA32_MISC_ENABLE: fast strings; as 0 the kernel takes ERMS from FSRM, and "
+     "its memmove() then fails"},
+    {0x00000277, UINT64_C(0x0007040600070406), "IA32_PAT: as after power-on"},
+    {0xc0000080, 0xd01, "EFER: long mode, SYSCALL, no-execute"},
+    {0xc0010015, 0, "HWCR: AMD's, as after power-on"},
+};
+_Static_assert(CL_COUNT(emulated) <= MSRS_MAX, "a set holds the whole list");
+
+void msr_xenpv(struct msr_set *ret_set)
+{
+    memset(ret_set, 0, sizeof *ret_set);
+    for (size_t i = 0; i < CL_COUNT(emulated); i++)
+        ret_set->entries[ret_set->nmsrs++] =
+            (struct kvm_msr_entry){.index = emulated[i].index, .data = emulated[i].value};
+}

@@ -41,4 +41,8 @@ int msr_write(int vcpu_fd, const struct msr_set *set, struct cl_err *err) CL_MUS
 /* As after power-on, where the firmware that we do not have would set them. */
 int msr_boot(int vcpu_fd, struct cl_err *err) CL_MUST;
 
+/* What the kernel of a Xen-PV guest reads: it runs at CPL3, so that each of them is emulated.  All
+ * others do not exist for it. */
+void msr_xenpv(struct msr_set *ret_set);
+
 #endif

@@ -2,8 +2,10 @@
  *
  *     0x60, 0x64       keyboard controller: absent, but 0xfe to 0x64 resets
  *     0x70, 0x71       CMOS clock: absent, but never "busy"
+ *     0x40-0x43        interval timer: absent, and never counting
  *     0x3f8-0x3ff      serial port
  *     0x505            panic (QEMU's pvpanic, docs/specs/pvpanic)
+ *     0x508            mail of a Xen-PV guest's shim (vmm/xenpv.h), in such a machine
  *     0x600-0x602      ACPI sleep control, sleep status, reset (vmm/acpi.h says so to the guest)
  *     0xf4             end with a status (as QEMU's isa-debug-exit; our test guests)
  *     all others       read as ones, writes go nowhere
@@ -33,8 +35,8 @@ enum {
     PORT_EXIT = 0xf4,
 };
 
-/* How a machine ended by its own will. */
-enum ports_end { PORTS_RUNNING = 0, PORTS_OFF, PORTS_RESET, PORTS_EXIT, PORTS_PANIC };
+/* How a machine ended by its own will; PORTS_BROKEN: ports_break(). */
+enum ports_end { PORTS_RUNNING = 0, PORTS_OFF, PORTS_RESET, PORTS_EXIT, PORTS_PANIC, PORTS_BROKEN };
 
 struct ports {
     uint8_t cmos_index;
@@ -48,6 +50,9 @@ void ports_init(struct ports *ports, struct serial *serial);
  * them reads as ones. */
 uint32_t ports_read(struct ports *ports, uint16_t port, uint32_t width);
 void ports_write(struct ports *ports, uint16_t port, uint32_t width, uint32_t value);
+
+/* Behind another port it came to its end. */
+void ports_break(struct ports *ports);
 
 void ports_save(const struct ports *ports, struct state_writer *out);
 int ports_load(struct ports *ports, struct state_reader *in, struct cl_err *err) CL_MUST;

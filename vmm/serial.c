@@ -94,12 +94,23 @@ void serial_flush(struct serial *com)
     com->line_n = 0;
 }
 
+static void add(struct serial *com, uint8_t byte)
+{
+    com->line[com->line_n++] = byte;
+    if (byte == '\n' || com->line_n == SERIAL_LINE_MAX)
+        serial_flush(com);
+}
+
+void serial_print(struct serial *com, const uint8_t *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        add(com, bytes[i]);
+}
+
 static void transmit(struct serial *com, uint8_t byte)
 {
     if (!(com->mcr & MCR_LOOP))
-        com->line[com->line_n++] = byte;
-    if (byte == '\n' || com->line_n == SERIAL_LINE_MAX)
-        serial_flush(com);
+        add(com, byte);
     transmitter_empty(com);
 }
 

@@ -47,6 +47,9 @@ void serial_write(struct serial *com, unsigned reg, uint8_t value);
 /* Hand over a line that has not ended yet. */
 void serial_flush(struct serial *com);
 
+/* The same line, of a guest that has another way to print. */
+void serial_print(struct serial *com, const uint8_t *bytes, size_t n);
+
 void serial_save(const struct serial *com, struct state_writer *out);
 int serial_load(struct serial *com, struct state_reader *in, struct cl_err *err) CL_MUST;
 

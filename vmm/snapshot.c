@@ -122,6 +122,8 @@ int vm_save(struct vm *vm, int state_fd, struct cl_err *err)
     struct clock_state clock;
     size_t n;
     struct state_head head = head_of(vm);
+    if (vm->xenpv.on)
+        return cl_fail(err, CL_E_UNIMPL, 0, "a machine that was entered by Xen PV cannot be saved");
     state_writer_init(&out, vm->state, sizeof vm->state, &head);
     if (get_clock(vm->vm_fd, &clock, err) < 0 || save_vcpus(vm, &out, err) < 0)
         return -1;

@@ -24,27 +24,38 @@ static int tsc_offset_call(int vcpu_fd, unsigned long request, const char *name,
     return kvm_call(vcpu_fd, request, name, &attr, err);
 }
 
-static int get_tsc(int vcpu_fd, struct vcpu_state *s, struct cl_err *err)
+int vcpu_state_set_tsc_offset(int vcpu_fd, uint64_t offset, struct cl_err *err)
+{
+    return tsc_offset_call(vcpu_fd, KVM_SET_DEVICE_ATTR, "KVM_SET_DEVICE_ATTR(TSC offset)", &offset,
+                           err);
+}
+
+int vcpu_state_tsc_khz(int vcpu_fd, uint32_t *ret_khz, struct cl_err *err)
 {
     int khz = ioctl(vcpu_fd, KVM_GET_TSC_KHZ, 0UL);
     if (khz <= 0)
         return cl_fail(err, CL_E_SYS, khz < 0 ? errno : 0, "KVM_GET_TSC_KHZ: %d", khz);
-    s->tsc_khz = (uint32_t)khz;
+    *ret_khz = (uint32_t)khz;
+    return 0;
+}
+
+static int get_tsc(int vcpu_fd, struct vcpu_state *s, struct cl_err *err)
+{
+    if (vcpu_state_tsc_khz(vcpu_fd, &s->tsc_khz, err) < 0)
+        return -1;
     return tsc_offset_call(vcpu_fd, KVM_GET_DEVICE_ATTR, "KVM_GET_DEVICE_ATTR(TSC offset)",
                            &s->tsc_offset, err);
 }
 
 static int set_tsc(int vcpu_fd, const struct vcpu_state *s, struct cl_err *err)
 {
-    uint64_t offset = s->tsc_offset;
     int khz = ioctl(vcpu_fd, KVM_GET_TSC_KHZ, 0UL);
     int64_t apart = (int64_t)khz - (int64_t)s->tsc_khz;
     if (khz <= 0 || llabs(apart) * 1000000 > (int64_t)s->tsc_khz * TSC_TOLERANCE_PPM)
         return cl_fail(err, CL_E_INVALID, 0,
                        "the state was made with a TSC of %" PRIu32 " kHz, this host's has %d",
                        s->tsc_khz, khz);
-    return tsc_offset_call(vcpu_fd, KVM_SET_DEVICE_ATTR, "KVM_SET_DEVICE_ATTR(TSC offset)", &offset,
-                           err);
+    return vcpu_state_set_tsc_offset(vcpu_fd, s->tsc_offset, err);
 }
 
 int vcpu_state_get(int vcpu_fd, const struct msr_set *msrs, struct vcpu_state *ret_state,

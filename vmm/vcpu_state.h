@@ -46,6 +46,10 @@ int vcpu_state_get(int vcpu_fd, const struct msr_set *msrs, struct vcpu_state *r
                    struct cl_err *err) CL_MUST;
 int vcpu_state_set(int vcpu_fd, const struct vcpu_state *state, struct cl_err *err) CL_MUST;
 
+/* What a processor's TSC is ahead of the host's, and its rate. */
+int vcpu_state_set_tsc_offset(int vcpu_fd, uint64_t offset, struct cl_err *err) CL_MUST;
+int vcpu_state_tsc_khz(int vcpu_fd, uint32_t *ret_khz, struct cl_err *err) CL_MUST;
+
 /* One STATE_VCPU section. */
 void vcpu_state_save(const struct vcpu_state *state, struct state_writer *out);
 /* msrs: the registers that the state must hold, in that order.  INVALID otherwise. */

@@ -5,12 +5,14 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <x86intrin.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "vmm/boot.h"
 #include "vmm/cpuid.h"
 #include "vmm/msr.h"
+#include "vmm/vcpu_state.h"
 #include "vmm/vm_priv.h"
 
 #define KVM_TSS_BASE UINT64_C(0xfffbd000)
@@ -47,6 +49,7 @@ static enum vm_end end_of_ports(enum ports_end end)
         return VM_EXIT;
     case PORTS_PANIC:
         return VM_PANIC;
+    case PORTS_BROKEN:
     case PORTS_RUNNING:
         break;
     }
@@ -76,6 +79,8 @@ void vm_report(struct vm *vm, struct vm_report *ret_report)
     (void)pthread_mutex_lock(&vm->devices);
     ret_report->end = end_of(vm, end);
     ret_report->status = vm->ports.exit_status;
+    if (vm->xenpv.gave_up)
+        (void)xenpv_explain(&vm->xenpv, &ret_report->err);
     (void)pthread_mutex_unlock(&vm->devices);
 }
 
@@ -83,6 +88,9 @@ void vm_report(struct vm *vm, struct vm_report *ret_report)
 
 static int check_config(const struct vm_config *config, struct cl_err *err)
 {
+    if (config->entry == VM_ENTRY_XENPV && config->vcpus > 1)
+        return cl_fail(err, CL_E_UNIMPL, 0,
+                       "%u vCPUs; a machine that is entered by Xen PV has 1 so far", config->vcpus);
     if (config->vcpus == 0 || config->vcpus > VM_VCPUS_MAX)
         return cl_fail(err, CL_E_INVALID, 0, "%u vCPUs; want 1 to %d", config->vcpus, VM_VCPUS_MAX);
     return kvm_check(config->kvm_fd, err);
@@ -106,12 +114,22 @@ static int add_memory(struct vm *vm, struct cl_err *err)
     return 0;
 }
 
+/* A KVM that interprets ring 0 lists what its interpreter can do.  A Xen-PV guest has no ring 0,
+ * and all of the processor at CPL3. */
+static int processor_of(const struct vm *vm, struct kvm_cpuid_table *ret_table, struct cl_err *err)
+{
+    if (kvm_supported_cpuid(vm->config.kvm_fd, ret_table, err) < 0)
+        return -1;
+    if (vm->config.entry == VM_ENTRY_XENPV && !cpuid_has_xsave(ret_table))
+        cpuid_host(ret_table);
+    return 0;
+}
+
 /* CPUID comes first: what the other calls accept depends on it. */
 static int add_vcpus(struct vm *vm, struct cl_err *err)
 {
     struct kvm_cpuid_table supported;
-    if (kvm_supported_cpuid(vm->config.kvm_fd, &supported, err) < 0 ||
-        msr_probe(vm->config.kvm_fd, &vm->msrs, err) < 0)
+    if (processor_of(vm, &supported, err) < 0 || msr_probe(vm->config.kvm_fd, &vm->msrs, err) < 0)
         return -1;
     for (unsigned i = 0; i < vm->config.vcpus; i++) {
         struct cpuid_shape shape = {
@@ -249,12 +267,29 @@ static struct acpi_machine machine_of(const struct vm *vm)
     return machine;
 }
 
+static int boot_xenpv(struct vm *vm, struct cl_err *err)
+{
+    struct xenpv_entry entry;
+    struct xenpv_input input = {.kernel_fd = vm->config.kernel_fd,
+                                .initrd_fd = vm->config.initrd_fd,
+                                .cmdline = vm->config.cmdline,
+                                .cpuid = &vm->cpuid[0],
+                                .now_ns = cl_wall_ns(),
+                                .tsc = __rdtsc()};
+    if (vcpu_state_tsc_khz(vm->vcpus[0].fd, &input.tsc_khz, err) < 0 ||
+        xenpv_load(&vm->mem, &input, &vm->xenpv, &entry, err) < 0)
+        return -1;
+    return xenpv_set_registers(vm->vcpus[0].fd, &entry, &vm->cpuid[0], err);
+}
+
 int vm_boot(struct vm *vm, struct cl_err *err)
 {
+    if (vm->config.entry == VM_ENTRY_XENPV)
+        return boot_xenpv(vm, err);
     struct boot_entry entry;
     struct boot_input input = {.kernel_fd = vm->config.kernel_fd,
                                .initrd_fd = vm->config.initrd_fd,
-                               .pvh = vm->config.pvh,
+                               .pvh = vm->config.entry == VM_ENTRY_PVH,
                                .cmdline = vm->config.cmdline,
                                .machine = machine_of(vm)};
     if (boot_load(&vm->mem, &input, &entry, err) < 0)

@@ -29,6 +29,12 @@ enum { VM_DEVICES_MAX = 8, VM_VCPUS_MAX = 8, VM_POLLFDS = 3, VM_GUEST_CID = 3, V
 
 struct vmm_filter;
 
+enum vm_entry {
+    VM_ENTRY_ANY = 0, /* in 64-bit mode, or by PVH when the kernel has no such entry */
+    VM_ENTRY_PVH,     /* by PVH (vmm/boot.h) */
+    VM_ENTRY_XENPV,   /* by Xen PV (vmm/xenpv.h); such a machine cannot be saved yet */
+};
+
 struct vm_config {
     uint64_t mem_bytes;
     unsigned vcpus;      /* 1 to VM_VCPUS_MAX */
@@ -39,7 +45,7 @@ struct vm_config {
     bool own_ram; /* vm_boot() in memory of its own, faster (vmm/mem.h: gm_alloc); vm_save() writes
                      it to ram_fd */
     int kernel_fd, initrd_fd; /* read by vm_boot(); initrd_fd -1 = none */
-    bool pvh;                 /* vm_boot() enters the kernel by PVH (vmm/boot.h) */
+    enum vm_entry entry;      /* how vm_boot() enters the kernel */
     int root_fd;              /* read-only disk; -1 = none */
     int scratch_fd;           /* writable disk; -1 = none */
     int channel_fd;           /* host's side of the agent's vsock port; -1 = no vsock */

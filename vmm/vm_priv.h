@@ -18,6 +18,7 @@
 #include "vmm/vcpu.h"
 #include "vmm/vm.h"
 #include "vmm/vsock.h"
+#include "vmm/xenpv.h"
 
 #define VM_DEVICES_BASE UINT64_C(0xd0000000)
 
@@ -50,6 +51,7 @@ struct vm {
     struct serial serial;
     struct console console;
     struct ports ports;
+    struct xenpv xenpv;
     struct blk root, scratch;
     struct vsock vsock;
     struct rng rng;

@@ -6,13 +6,22 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "vmm/shim/layout.h"
 #include "vmm/vm_priv.h"
 
 /* --- the guest's accesses, on a vCPU's thread ---------------------------------------------- */
 
+static void on_mail(struct vm *vm, uint8_t word)
+{
+    if (!xenpv_on_mail(&vm->xenpv, &vm->mem, word, &vm->serial))
+        ports_break(&vm->ports);
+}
+
 static void access_port(struct vm *vm, struct vcpu_access *a)
 {
-    if (a->write)
+    if (a->write && a->address == SHIM_PORT && vm->xenpv.on)
+        on_mail(vm, (uint8_t)a->value);
+    else if (a->write)
         ports_write(&vm->ports, (uint16_t)a->address, a->width, a->value);
     else
         a->value = ports_read(&vm->ports, (uint16_t)a->address, a->width);

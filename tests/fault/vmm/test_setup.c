@@ -127,7 +127,7 @@ static int boot_and_save_by(const struct files *f, bool pvh, struct cl_err *err)
 {
     struct vm_config config = config_of(f);
     CL_AUTO(vm_freep) struct vm *vm = NULL;
-    config.pvh = pvh;
+    config.entry = pvh ? VM_ENTRY_PVH : VM_ENTRY_ANY;
     if (vm_create(&config, &vm, err) < 0 || vm_boot(vm, err) < 0 || vm_run(vm, err) < 0 ||
         vm_pause(vm, err) < 0)
         return -1;

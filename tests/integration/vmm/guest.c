@@ -105,7 +105,7 @@ static void open_guest(struct guest *g, int kernel_fd, unsigned vcpus, bool pvh)
                         .kvm_fd = open_kvm(),
                         .kernel_fd = kernel_fd};
     struct vm_config config = guest_config(g, vcpus);
-    config.pvh = pvh;
+    config.entry = pvh ? VM_ENTRY_PVH : VM_ENTRY_ANY;
     if (vm_create(&config, &g->vm, &err) < 0 || vm_boot(g->vm, &err) < 0)
         fail_msg("%s", err.text);
 }

@@ -166,7 +166,11 @@ static void test_only_a_boot_can_ask_for_a_way_to_boot(void **state)
     assert_int_equal(parse(&m, CONTROL_FDS), 0);
     m.setup.flags = CONTROL_BOOT_BY_PVH | CONTROL_BOOT_OWN_RAM;
     assert_int_equal(parse(&m, CONTROL_FDS), 0);
-    m.setup.flags = CONTROL_BOOT_OWN_RAM << 1;
+    m.setup.flags = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_OWN_RAM;
+    assert_int_equal(parse(&m, CONTROL_FDS), 0);
+    m.setup.flags = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_BY_PVH;
+    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    m.setup.flags = CONTROL_BOOT_BY_XENPV << 1;
     assert_int_equal(parse(&m, CONTROL_FDS), -1);
     m.setup.flags = UINT8_MAX;
     assert_int_equal(parse(&m, CONTROL_FDS), -1);

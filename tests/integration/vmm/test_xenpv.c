@@ -1,0 +1,190 @@
+/* A stock kernel, entered by Xen PV, on the host's own KVM: it boots, serves its programs, and
+ * ends.
+ *
+ * Needs an image (CLOCHE_IMAGES) for its kernel.
+ */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "tests/integration/vmm/guest.h"
+
+enum { MEM_MIB = 256, WAIT_S = 120, TEXT_MAX = 1 << 17 };
+
+static const char kernel_path[] = CLOCHE_IMAGES "/base/current/vmlinux";
+
+/* --- an initrd of one file ------------------------------------------------------------------- */
+
+/* Linux, Documentation/driver-api/early-userspace/buffer-format.rst: "newc". */
+static void put_member(int fd, const char *name, unsigned mode, const void *data, size_t n)
+{
+    static const uint8_t zeros[4];
+    char head[111];
+    size_t name_n = strlen(name) + 1;
+    (void)snprintf(head, sizeof head,
+                   "070701%08x%08x%08x%08x%08x%08x%08zx%08x%08x%08x%08x%08zx%08x", 1, mode, 0, 0, 1,
+                   0, n, 0, 0, 0, 0, name_n, 0);
+    assert_int_equal(write(fd, head, 110), 110);
+    assert_int_equal(write(fd, name, name_n), name_n);
+    size_t pad = -(110 + name_n) % 4;
+    assert_int_equal(write(fd, zeros, pad), pad);
+    if (n > 0)
+        assert_int_equal(write(fd, data, n), n);
+    pad = -n % 4;
+    assert_int_equal(write(fd, zeros, pad), pad);
+}
+
+static int initrd_of(const char *program)
+{
+    struct stat st;
+    int from = open(program, O_RDONLY | O_CLOEXEC), to = memfd_create("initrd", MFD_CLOEXEC);
+    assert_true(from >= 0 && to >= 0 && fstat(from, &st) == 0);
+    void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, from, 0);
+    assert_true(bytes != MAP_FAILED);
+    put_member(to, "dev", S_IFDIR | 0755, NULL, 0);
+    put_member(to, "init", S_IFREG | 0755, bytes, (size_t)st.st_size);
+    put_member(to, "TRAILER!!!", 0, NULL, 0);
+    (void)munmap(bytes, (size_t)st.st_size);
+    (void)close(from);
+    return to;
+}
+
+/* --- a machine ------------------------------------------------------------------------------- */
+
+struct machine {
+    struct guest guest; /* its vm and files */
+    int initrd_fd;
+    uint64_t begin_ns;
+};
+
+static struct vm_config open_files(struct machine *m)
+{
+    *m = (struct machine){.begin_ns = cl_now_ns(), .initrd_fd = initrd_of(XENPV_INIT)};
+    m->guest = (struct guest){.ram_fd = memfd_create("guest", MFD_CLOEXEC),
+                              .console_fd = memfd_create("console", MFD_CLOEXEC),
+                              .kvm_fd = open("/dev/kvm", O_RDWR | O_CLOEXEC),
+                              .kernel_fd = open(kernel_path, O_RDONLY | O_CLOEXEC)};
+    struct vm_config c = guest_config(&m->guest, 1);
+    c.mem_bytes = (uint64_t)MEM_MIB << 20;
+    c.own_ram = true;
+    c.entry = VM_ENTRY_XENPV;
+    c.initrd_fd = m->initrd_fd;
+    return c;
+}
+
+static void close_files(struct machine *m)
+{
+    guest_close(&m->guest);
+    cl_closep(&m->initrd_fd);
+}
+
+static void open_machine(struct machine *m)
+{
+    struct cl_err err = {0};
+    struct vm_config c = open_files(m);
+    if (vm_create(&c, &m->guest.vm, &err) < 0 || vm_boot(m->guest.vm, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+/* Until it has printed the text or ended; what it printed is in `text`. */
+static void await_text(struct machine *m, const char *want, char text[static TEXT_MAX])
+{
+    struct vm_report report;
+    uint64_t deadline = cl_now_ns() + WAIT_S * CL_NS_PER_S;
+    do {
+        (void)usleep(500);
+        vm_report(m->guest.vm, &report);
+        guest_printed(&m->guest, text, TEXT_MAX);
+    } while (!strstr(text, want) && report.end == VM_RUNS && cl_now_ns() < deadline);
+    if (!strstr(text, want))
+        fail_msg("no '%s' (end %d: %s) in: %s", want, report.end, report.err.text, text);
+}
+
+static double ms_since(uint64_t begin_ns)
+{
+    return (double)(cl_now_ns() - begin_ns) / 1e6;
+}
+
+/* The lines of init, without the kernel's. */
+static void print_lines(const char *text)
+{
+    for (const char *at = text; (at = strstr(at, "xenpv: ")) != NULL; at++)
+        (void)printf("%.*s\n", (int)strcspn(at, "\r\n"), at);
+}
+
+static void test_a_stock_kernel_serves_its_programs_and_ends(void **state)
+{
+    static char text[TEXT_MAX];
+    struct machine m;
+    struct vm_report report;
+    struct cl_err err = {0};
+    (void)state;
+    open_machine(&m);
+    assert_int_equal(vm_run(m.guest.vm, &err), 0);
+    await_text(&m, "xenpv: init runs", text);
+    (void)printf("from nothing to /init: %.0f ms\n", ms_since(m.begin_ns));
+    await_text(&m, "xenpv: all is well", text);
+    guest_await_end(&m.guest, &report);
+    guest_printed(&m.guest, text, sizeof text);
+    print_lines(text);
+    assert_int_equal(report.end, VM_OFF);
+    assert_null(strstr(text, "FAILED"));
+    assert_null(strstr(text, "WARNING:"));
+    close_files(&m);
+}
+
+static void test_it_cannot_be_saved_and_says_so(void **state)
+{
+    struct machine m;
+    struct cl_err err = {0};
+    int state_fd = memfd_create("state", MFD_CLOEXEC);
+    (void)state;
+    open_machine(&m);
+    assert_int_equal(vm_ready(m.guest.vm, &err), 0);
+    assert_int_equal(vm_pause(m.guest.vm, &err), 0);
+    assert_int_equal(vm_save(m.guest.vm, state_fd, &err), -1);
+    assert_int_equal(err.code, CL_E_UNIMPL);
+    assert_non_null(strstr(err.text, "Xen PV"));
+    close_files(&m);
+    (void)close(state_fd);
+}
+
+static void test_it_has_one_processor(void **state)
+{
+    struct machine m;
+    struct cl_err err = {0};
+    (void)state;
+    struct vm_config c = open_files(&m);
+    c.vcpus = 2;
+    assert_int_equal(vm_create(&c, &m.guest.vm, &err), -1);
+    assert_int_equal(err.code, CL_E_UNIMPL);
+    close_files(&m);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_stock_kernel_serves_its_programs_and_ends),
+        cmocka_unit_test(test_it_cannot_be_saved_and_says_so),
+        cmocka_unit_test(test_it_has_one_processor),
+    };
+    int skip = guest_skip();
+    if (skip)
+        return skip;
+    if (access(kernel_path, R_OK) < 0) {
+        (void)printf("skipped: no kernel at %s (images/build.sh; cmake -DCLOCHE_IMAGES=)\n",
+                     kernel_path);
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

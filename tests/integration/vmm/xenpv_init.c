@@ -1,0 +1,282 @@
+/* tests/integration/vmm/xenpv_init.c - the only program of a Xen-PV guest: /init, static.
+ *
+ * Does what a kernel must do for its programs, says what it found a line each, and switches the
+ * machine off.  A check that fails says so, and the last line is then missing.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PAGE = 4096 };
+#define NS_PER_S UINT64_C(1000000000)
+
+static unsigned failures;
+
+static void check(bool good, const char *what)
+{
+    failures += !good;
+    (void)printf("xenpv: %s %s\n", good ? "ok" : "FAILED", what);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+static void tell(const char *what, uint64_t begin_ns, unsigned n)
+{
+    (void)printf("xenpv: %s %.2f us\n", what, (double)(now_ns() - begin_ns) / 1e3 / n);
+}
+
+static void system_calls(void)
+{
+    enum { N = 2000 };
+    uint64_t begin = now_ns();
+    long parent = 0;
+    for (int i = 0; i < N; i++)
+        parent |= syscall(SYS_getppid);
+    tell("getppid", begin, N);
+    check(parent == 0, "the first process has no parent");
+}
+
+static void page_faults(void)
+{
+    enum { N = 1000 };
+    uint64_t begin = now_ns();
+    uint8_t *at = mmap(NULL, N * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    bool zero = at != MAP_FAILED;
+    for (int i = 0; i < N && zero; i++)
+        zero = at[i * PAGE]++ == 0;
+    tell("page fault", begin, N);
+    check(zero && munmap(at, N * PAGE) == 0, "fresh pages are zero");
+}
+
+static int wait_for(pid_t child)
+{
+    int status = -1;
+    return child > 0 && waitpid(child, &status, 0) == child ? status : -1;
+}
+
+static void forks(void)
+{
+    enum { N = 20, STATUS = 7 };
+    uint64_t begin = now_ns();
+    bool good = true;
+    for (int i = 0; i < N; i++) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit(STATUS);
+        int status = wait_for(child);
+        good &= WIFEXITED(status) && WEXITSTATUS(status) == STATUS;
+    }
+    tell("fork and wait", begin, N);
+    check(good, "children end with their status");
+}
+
+static void execs(void)
+{
+    enum { N = 5 };
+    uint64_t begin = now_ns();
+    bool good = true;
+    for (int i = 0; i < N; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            (void)execl("/init", "init", "child", (char *)NULL);
+            _exit(1);
+        }
+        good &= wait_for(child) == 0;
+    }
+    tell("fork, exec and wait", begin, N);
+    check(good, "a program starts programs");
+}
+
+/* --- exceptions ------------------------------------------------------------------------------ */
+
+static volatile sig_atomic_t caught;
+
+static void on_fault(int signal)
+{
+    caught = signal;
+    _exit(signal);
+}
+
+static void segv(void)
+{
+    *(volatile int *)8 = 1;
+}
+
+static void illegal(void)
+{
+    __asm__ volatile("ud2");
+}
+
+static void breakpoint(void)
+{
+    __asm__ volatile("int3");
+}
+
+static void division(void)
+{
+    __asm__ volatile("xor %%ecx, %%ecx; div %%ecx" ::: "eax", "ecx", "edx", "cc");
+}
+
+static void privileged(void)
+{
+    __asm__ volatile("hlt");
+}
+
+static void exceptions(void)
+{
+    static const struct {
+        void (*provoke)(void);
+        int signal;
+        const char *what;
+    } cases[] = {{segv, SIGSEGV, "a wild store is SIGSEGV"},
+                 {illegal, SIGILL, "an undefined instruction is SIGILL"},
+                 {breakpoint, SIGTRAP, "int3 is SIGTRAP"},
+                 {division, SIGFPE, "a division by 0 is SIGFPE"},
+                 {privileged, SIGSEGV, "a privileged instruction is SIGSEGV"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            (void)signal(cases[i].signal, on_fault);
+            cases[i].provoke();
+            _exit(0);
+        }
+        int status = wait_for(child);
+        check(WIFEXITED(status) && WEXITSTATUS(status) == cases[i].signal, cases[i].what);
+    }
+}
+
+/* --- time --------------------------------------------------------------------------------------
+ */
+
+static volatile sig_atomic_t ticks;
+
+static void on_tick(int signal)
+{
+    (void)signal;
+    ticks = ticks + 1;
+}
+
+/* Events come while the kernel serves page faults: what must not happen is that one is delivered in
+ * place of the other. */
+static void ticks_among_faults(void)
+{
+    enum { TICKS = 100, PAGES = 256 };
+    const struct itimerval often = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
+    bool good = signal(SIGALRM, on_tick) != SIG_ERR && setitimer(ITIMER_REAL, &often, NULL) == 0;
+    uint64_t rounds = 0;
+    while (good && ticks < TICKS) {
+        uint8_t *at =
+            mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        good = at != MAP_FAILED;
+        for (int i = 0; i < PAGES && good; i++)
+            good = at[i * PAGE]++ == 0;
+        good = good && munmap(at, PAGES * PAGE) == 0;
+        rounds++;
+    }
+    (void)setitimer(ITIMER_REAL, &never, NULL);
+    (void)printf("xenpv: %d ticks in %llu rounds\n", (int)ticks, (unsigned long long)rounds);
+    check(good, "ticks come among page faults");
+}
+
+static void sleeps(void)
+{
+    enum { N = 20 };
+    const struct timespec nap = {0, 2000000};
+    bool good = true;
+    uint64_t begin = now_ns();
+    for (int i = 0; i < N; i++) {
+        uint64_t before = now_ns();
+        good &= nanosleep(&nap, NULL) == 0 && now_ns() - before >= 2000000;
+    }
+    tell("sleep of 2000", begin, N);
+    check(good, "no sleep is too short");
+}
+
+/* --- registers over switches of process --------------------------------------------------------
+ */
+
+static double harmonic(unsigned seed)
+{
+    enum { TERMS = 3000000 };
+    double sum = 0;
+    for (unsigned i = 1; i <= TERMS; i++)
+        sum += 1.0 / (double)(i + seed);
+    return sum;
+}
+
+static void floating_point(void)
+{
+    enum { CHILDREN = 4 };
+    double want[CHILDREN];
+    pid_t children[CHILDREN];
+    bool good = true;
+    for (unsigned i = 0; i < CHILDREN; i++)
+        want[i] = harmonic(i);
+    for (unsigned i = 0; i < CHILDREN; i++) {
+        children[i] = fork();
+        if (children[i] == 0)
+            _exit(memcmp(&want[i], &(double){harmonic(i)}, sizeof(double)) != 0);
+    }
+    for (unsigned i = 0; i < CHILDREN; i++)
+        good &= wait_for(children[i]) == 0;
+    check(good, "processes keep their registers");
+}
+
+static void pipes(void)
+{
+    enum { N = 200 };
+    int there[2], back[2];
+    char byte = 'x';
+    bool good = pipe(there) == 0 && pipe(back) == 0;
+    uint64_t begin = now_ns();
+    pid_t child = good ? fork() : -1;
+    if (child == 0) {
+        for (int i = 0; i < N; i++)
+            good = good && read(there[0], &byte, 1) == 1 && write(back[1], &byte, 1) == 1;
+        _exit(!good);
+    }
+    for (int i = 0; i < N; i++)
+        good = good && write(there[1], &byte, 1) == 1 && read(back[0], &byte, 1) == 1;
+    good = wait_for(child) == 0 && good;
+    tell("round trip of two pipes", begin, N);
+    check(good, "processes talk");
+}
+
+int main(int argc, char **argv)
+{
+    (void)argv;
+    if (argc > 1)
+        return 0; /* of execs() */
+    (void)mount("devtmpfs", "/dev", "devtmpfs", 0, NULL);
+    int console = open("/dev/console", O_RDWR);
+    for (int fd = 0; fd <= 2 && console >= 0; fd++)
+        (void)dup2(console, fd);
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
+    (void)printf("xenpv: init runs\n");
+    void (*const checks[])(void) = {
+        system_calls, page_faults,        forks, execs,         exceptions,
+        sleeps,       ticks_among_faults, pipes, floating_point};
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
+        checks[i]();
+    if (failures == 0)
+        (void)printf("xenpv: all is well\n");
+    (void)reboot(RB_POWER_OFF);
+    return 1;
+}

@@ -1,0 +1,325 @@
+/* vmm/shim/entry.S - where the processor enters the shim, and how it leaves it.
+ *
+ * All of the guest runs at CPL3, its kernel too.  Three gates lead to CPL0, where a KVM without
+ * VMX/SVM interprets every instruction, so their code is as short as can be: page faults (CR2 is
+ * read there), interrupts (they come while CPL0 waits, too) and int3, by which the shim itself asks
+ * for what CPL3 may not do.
+ *
+ * The stack is the interrupted kernel's after a hypercall, and one of layout.h's in a trap.  None
+ * of the paths may be interrupted half-way by an event: on_irq sees that RIP is in here and comes
+ * again later (vmm/shim/event.c).
+ */
+#include "vmm/shim/layout.h"
+
+    .section .head, "a"
+    .quad 0x31766e7078636c63            /* SHIM_MAGIC; struct shim_head */
+    .quad on_syscall
+    .quad on_trap
+    .quad fault_gate, on_fault
+    .quad irq_gate, on_irq
+    .quad break_gate, on_break
+    .quad enter_hypercall, enter_iret
+
+    .text
+#define OF_STATE(field) state + STATE_##field(%rip)
+
+/* --- SYSCALL: a hypercall of the kernel, or user code's system call ---------------------------- */
+
+on_syscall:
+    cmpb $0, OF_STATE(USER)
+    jne from_user
+    cmp $HYPERCALL_IRET, %eax
+    je iret_by_syscall
+/* The kernel's stub has saved RCX and R11, which are where it goes on and its flags.  Clobbers the
+ * registers of the arguments, as Xen may. */
+hypercall_from:
+    push %rcx
+    push %r11
+    push %r9
+    mov %r10, %rcx
+    mov %rax, %r9
+    call hypercall
+    pop %r9
+    pop %r11
+    pop %rcx
+    mov OF_STATE(VCPU_INFO), %rdx
+    cmpw $1, UPCALL_PENDING(%rdx)       /* pending, not masked */
+    je event_after_hypercall
+    jmp *%rcx
+
+event_after_hypercall:
+    mov %rsp, %rdi
+    and $~15, %rsp
+    or $FLAG_IF, %r11
+    pushq $XEN_DS
+    push %rdi
+    push %r11
+    pushq $XEN_CS_KERNEL
+    push %rcx
+    push %r11
+    push %rcx
+    movb $1, UPCALL_MASK(%rdx)
+    jmp *OF_STATE(ON_EVENT)
+
+/* The kernel's own stub, made into a call: no SYSCALL instruction, which costs a transition. */
+enter_hypercall:
+    pop %rcx
+    mov $FLAG_IF, %r11d
+    jmp hypercall_from
+
+from_user:
+    mov %rsp, OF_STATE(SP)
+    mov %rax, OF_STATE(AX)
+    mov OF_STATE(KERNEL_SP), %rsp
+    movb $0, OF_STATE(USER)
+    or $FLAG_IF, %r11
+    pushq $XEN_DS
+    pushq OF_STATE(SP)
+    push %r11
+    pushq $XEN_CS_USER
+    push %rcx
+    push %r11
+    push %rcx
+    rdgsbase %rax
+    mov %rax, OF_STATE(USER_GS)
+    mov OF_STATE(KERNEL_GS), %rax
+    wrgsbase %rax
+    mov OF_STATE(VCPU_INFO), %rax
+    movb $1, UPCALL_MASK(%rax)
+    mov OF_STATE(AX), %rax
+    jmp *OF_STATE(ON_SYSCALL)
+
+/* --- HYPERVISOR_iret --------------------------------------------------------------------------- */
+
+/* Stack: RAX R11 RCX flags | RIP CS RFLAGS RSP SS */
+iret_by_syscall:
+    mov (%rsp), %rax
+    mov 8(%rsp), %r11
+    mov 16(%rsp), %rcx
+    add $24, %rsp
+    mov %rax, (%rsp)
+/* Stack: RAX | RIP CS RFLAGS RSP SS.  IF in the frame stands for "events are not masked"; the
+ * processor's own stays set, whatever the frame says. */
+enter_iret:
+    mov OF_STATE(VCPU_INFO), %rax
+    testb $3, 16(%rsp)
+    jnz iret_to_user
+    testl $FLAG_IF, 24(%rsp)
+    jz 1f
+    movb $0, UPCALL_MASK(%rax)
+    cmpb $0, UPCALL_PENDING(%rax)
+    jne event_instead
+    jmp 2f
+1:  movb $1, UPCALL_MASK(%rax)
+2:  movq $SHIM_CS3, 16(%rsp)
+    movq $SHIM_DS3, 40(%rsp)
+    orl $FLAG_IF, 24(%rsp)
+    pop %rax
+    iretq
+
+iret_to_user:
+    movb $0, UPCALL_MASK(%rax)
+    cmpb $0, UPCALL_PENDING(%rax)
+    jne event_instead
+    mov OF_STATE(USER_GS), %rax
+    wrgsbase %rax
+    movb $1, OF_STATE(USER)
+    movzbl 16(%rsp), %eax               /* Xen's selectors are the processor's, but for 0xe000 */
+    mov %rax, 16(%rsp)
+    movzbl 40(%rsp), %eax
+    mov %rax, 40(%rsp)
+    orl $FLAG_IF, 24(%rsp)
+    pop %rax
+    iretq
+
+/* The same frame, now as what the event interrupted.  It may lie where the new one will. */
+event_instead:
+    movb $1, UPCALL_MASK(%rax)
+    popq OF_STATE(AX)
+    popq OF_STATE(IP)
+    popq OF_STATE(CS)
+    popq OF_STATE(FLAGS)
+    popq OF_STATE(SP)
+    mov OF_STATE(SP), %rsp
+    movzbl OF_STATE(CS), %eax
+    test $3, %al
+    jz 1f
+    mov OF_STATE(KERNEL_SP), %rsp
+1:  or $0xe000, %eax
+    and $~15, %rsp
+    pushq $XEN_DS
+    pushq OF_STATE(SP)
+    pushq OF_STATE(FLAGS)
+    push %rax
+    pushq OF_STATE(IP)
+    push %r11
+    push %rcx
+    mov OF_STATE(AX), %rax
+    jmp *OF_STATE(ON_EVENT)
+
+/* --- exceptions: gates that stay at CPL3 ------------------------------------------------------- */
+
+.macro TRAP vector, has_error
+    .balign 16
+    .if \has_error == 0
+    pushq $0
+    .endif
+    pushq $\vector
+    jmp trapped
+.endm
+
+    .balign 16
+on_trap:
+    .irp vector, 0, 1, 2, 3, 4, 5, 6, 7
+    TRAP \vector, 0
+    .endr
+    TRAP 8, 1
+    TRAP 9, 0
+    .irp vector, 10, 11, 12, 13, 14
+    TRAP \vector, 1
+    .endr
+    .irp vector, 15, 16
+    TRAP \vector, 0
+    .endr
+    TRAP 17, 1
+    .irp vector, 18, 19, 20
+    TRAP \vector, 0
+    .endr
+    TRAP 21, 1
+
+on_break:                               /* int3 that is not ours */
+    pushq $0
+    pushq $3
+    jmp trapped
+
+on_fault:                               /* RAX is CR2, its own value is on the stack */
+    mov %rax, OF_STATE(CR2)
+    pop %rax
+    pushq $14
+
+/* struct frame of shim.h, from its end.  RAX, RCX and RDX come first: the end of an interrupt needs
+ * them at a known place. */
+.macro SAVE
+    .irp reg, rax, rcx, rdx, rsi, rdi, r8, r9, r10, r11, rbx, rbp, r12, r13, r14, r15
+    push %\reg
+    .endr
+.endm
+.macro RESTORE
+    .irp reg, r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rdi, rsi
+    pop %\reg
+    .endr
+.endm
+
+trapped:
+    SAVE
+    cld
+    mov %rsp, %rdi
+    call trap
+    RESTORE
+    pop %rdx
+    pop %rcx
+    pop %rax
+    add $16, %rsp
+    iretq
+
+/* --- interrupts -------------------------------------------------------------------------------- */
+
+/* Ends at CPL0: after the end of interrupt the next one may come, when this stack is free again. */
+on_irq:
+    pushq $0
+    pushq $SHIM_IRQ_VECTOR
+    SAVE
+    cld
+    mov %rsp, %rdi
+    call interrupt
+    RESTORE
+    mov $0x80b, %ecx                    /* x2APIC: end of interrupt */
+    xor %eax, %eax
+    xor %edx, %edx
+    int3
+at_irq_end:
+
+/* --- what CPL0 does for the shim --------------------------------------------------------------- */
+
+    .globl load_root, flush_page, write_msr, wait_for_irq, waited
+load_root:
+    int3
+at_load_root:
+    ret
+flush_page:
+    int3
+at_flush_page:
+    ret
+write_msr:                              /* (index, value) */
+    mov %edi, %ecx
+    mov %rsi, %rax
+    mov %rsi, %rdx
+    shr $32, %rdx
+    int3
+at_write_msr:
+    ret
+wait_for_irq:
+    mov %rsp, OF_STATE(IDLE_SP)
+    int3
+at_wait:
+waited:                                 /* on_irq leads here, not back to CPL0 */
+    ret
+
+/* --- CPL0 -------------------------------------------------------------------------------------- */
+
+    .balign 16
+break_gate:
+    cmpl $lower_load_root, (%rsp)
+    je 1f
+    cmpl $lower_write_msr, (%rsp)
+    je 2f
+    cmpl $lower_flush_page, (%rsp)
+    je 3f
+    cmpl $lower_irq_end, (%rsp)
+    je 4f
+    cmpl $lower_wait, (%rsp)
+    je 5f
+/* Not ours: to the stack of exceptions, because this one is gone with the next int3 of ours, which
+ * an interrupt may bring. */
+    push %rax
+    push %rbx
+    movabs $SHIM_VA + SHIM_TRAP_STACK - 40, %rax
+    .irp word, 0, 8, 16, 24, 32
+    mov 16 + \word(%rsp), %rbx
+    mov %rbx, \word(%rax)
+    .endr
+    pop %rbx
+    pop %rax
+    movabs $SHIM_VA + SHIM_BREAK_FRAME, %rsp
+    iretq
+1:  mov %rdi, %cr3
+    iretq
+2:  wrmsr
+    iretq
+3:  invlpg (%rdi)
+    iretq
+4:  wrmsr
+    movabs $SHIM_VA + SHIM_IRQ_STACK - 80, %rsp
+    pop %rdx
+    pop %rcx
+    pop %rax
+    add $16, %rsp
+    iretq
+5:  sti
+    hlt
+    jmp 5b
+
+    .balign 16
+fault_gate:
+    push %rax
+    mov %cr2, %rax
+    movabs $SHIM_VA + SHIM_FAULT_FRAME, %rsp
+    iretq
+
+    .balign 16
+irq_gate:
+    movabs $SHIM_VA + SHIM_IRQ_FRAME, %rsp
+    iretq
+
+    .globl at_load_root, at_flush_page, at_write_msr, at_wait, at_irq_end
+    .section .note.GNU-stack, "", @progbits

@@ -1,0 +1,96 @@
+/* vmm/shim/layout.h - where things are, for the monitor, the shim's C and its assembler alike.
+ *
+ * The last megabytes of a Xen-PV guest's RAM are not the guest kernel's: they are the shim's area.
+ * The kernel leaves page-table slots 256 to 271 to its hypervisor; three of them are used.
+ *
+ *     slot 257  m2p, the machine's frame numbers to the guest's (they are the same)
+ *     slot 258  the first 2 MiB of the area: the shim, its data, descriptor tables and stacks
+ *     slot 259  all RAM, the area too, in pages of 2 MiB
+ */
+#ifndef CL_VMM_SHIM_LAYOUT_H
+#define CL_VMM_SHIM_LAYOUT_H
+
+#ifdef __ASSEMBLER__
+#define SHIM_U64(x) x
+#else
+#include <stdint.h>
+#define SHIM_U64(x) UINT64_C(x)
+#endif
+
+#define SHIM_SLOT_FIRST 257
+#define SHIM_SLOTS 3
+#define SHIM_M2P_VA SHIM_U64(0xffff808000000000)
+#define SHIM_VA SHIM_U64(0xffff810000000000)
+#define SHIM_FRAMES_VA SHIM_U64(0xffff818000000000)
+
+/* Offsets in the area, and so from SHIM_VA. */
+#define SHIM_CODE 0x0 /* starts with struct shim_head */
+#define SHIM_CODE_BYTES 0x10000
+#define SHIM_STATE 0x10000       /* struct shim_state */
+#define SHIM_MAIL 0x12000        /* struct shim_mail */
+#define SHIM_CPUID 0x14000       /* struct shim_cpuid */
+#define SHIM_SHARED_INFO 0x18000 /* Xen's struct shared_info */
+#define SHIM_PRIVATE 0x19000     /* from here to SHIM_STACKS for CPL0 only */
+#define SHIM_GDT 0x19000
+#define SHIM_IDT 0x1a000
+#define SHIM_TSS 0x1b000 /* with the bitmap of ports, all of which are open */
+#define SHIM_TABLES 0x1f000
+#define SHIM_TABLES_MAX 16
+#define SHIM_STACKS 0x30000
+#define SHIM_TRAP_STACK 0x32000  /* top of the stack of exceptions (IST 1) */
+#define SHIM_FAULT_STACK 0x34000 /* of page faults (IST 2) */
+#define SHIM_IRQ_STACK 0x36000   /* of interrupts (IST 3) */
+#define SHIM_BREAK_STACK 0x38000 /* of int3 (RSP0) */
+#define SHIM_FRAMES 0x38000      /* three frames by which CPL0 stubs return to CPL3 */
+#define SHIM_FAULT_FRAME SHIM_FRAMES
+#define SHIM_IRQ_FRAME (SHIM_FRAMES + 40)
+#define SHIM_BREAK_FRAME (SHIM_FRAMES + 80)
+#define SHIM_LEVELS 0x40000 /* a byte a frame: of which level of page tables it is, 0 = none */
+#define SHIM_LEVELS_MAX 0xc0000
+#define SHIM_M2P 0x200000
+
+#define SHIM_TSS_LIMIT 0x2067
+#define SHIM_IOMAP 0x68
+
+/* The descriptor table's; those of CPL3 are what Linux has, because it pushes and compares them. */
+#define SHIM_CS0 0x10
+#define SHIM_DS0 0x18
+#define SHIM_CS3_32 0x23
+#define SHIM_DS3 0x2b
+#define SHIM_CS3 0x33
+#define SHIM_TR 0x40
+
+#define SHIM_IRQ_VECTOR 0x40
+#define SHIM_PORT 0x508 /* writing a byte to it: the monitor reads the mail */
+
+/* Offsets in struct shim_state that the assembler uses; state.h checks them. */
+#define STATE_USER 0
+#define STATE_KERNEL_SP 8
+#define STATE_KERNEL_GS 16
+#define STATE_USER_GS 24
+#define STATE_VCPU_INFO 32
+#define STATE_ON_EVENT 40
+#define STATE_ON_SYSCALL 48
+#define STATE_CR2 56
+#define STATE_IDLE_SP 64
+#define STATE_AX 72
+#define STATE_IP 80
+#define STATE_CS 88
+#define STATE_FLAGS 96
+#define STATE_SP 104
+
+/* In Xen's struct vcpu_info. */
+#define UPCALL_PENDING 0
+#define UPCALL_MASK 1
+
+/* Xen's selectors, as it pushes them (public/arch-x86/xen-x86_64.h); RPL 0 tells Linux that it was
+ * itself. */
+#define XEN_DS 0xe02b
+#define XEN_CS_USER 0xe033
+#define XEN_CS_KERNEL 0xe030
+
+#define HYPERCALL_IRET 23
+
+#define FLAG_IF 0x200
+
+#endif

@@ -1,0 +1,279 @@
+/* vmm/shim/mmu.c - the guest's page tables.
+ *
+ * The tables are the kernel's own; there are no copies.  Frame numbers of the guest are those of
+ * the machine, and a kernel that maps what is not its own hurts itself only: what is behind RAM is
+ * the monitor's to answer.  All runs at CPL3, so each present entry needs the bit that lets it:
+ * hypercalls set it, tables that the kernel filled before it pinned them get it then, and what is
+ * missed gets it when it faults.
+ */
+#include "vmm/shim/shim.h"
+
+enum { PRESENT = 1, WRITABLE = 2, USER = 4, LARGE = 0x80, ENTRIES = 512 };
+#define ACCESSED_DIRTY UINT64_C(0x60)
+#define FRAME_MASK UINT64_C(0x000ffffffffff000)
+#define KERNEL_HALF UINT64_C(0x8000000000000000)
+
+static uint64_t frame_of(uint64_t entry)
+{
+    return (entry & FRAME_MASK) >> 12;
+}
+
+static uint8_t *level_of(uint64_t frame)
+{
+    return (uint8_t *)(SHIM_VA + SHIM_LEVELS) + frame;
+}
+
+/* --- entries ------------------------------------------------------------------------------- */
+
+/* One store of 8 bytes: the processor may read it at any time. */
+static void set_entry(uint64_t *at, uint64_t entry)
+{
+    *(volatile uint64_t *)at = entry & PRESENT ? entry | USER : entry;
+}
+
+static unsigned index_at(uint64_t va, int level)
+{
+    return (unsigned)(va >> (12 + 9 * (level - 1))) & (ENTRIES - 1);
+}
+
+/* The entry for va at this level of the table in `frame`; NULL when the table is not RAM. */
+static uint64_t *entry_at(uint64_t frame, uint64_t va, int level)
+{
+    uint64_t *table = frame_at(frame);
+    return is_frame(frame) || frame >= shim()->area_frame ? &table[index_at(va, level)] : NULL;
+}
+
+/* The last entry on the way to va, of a page of 4 KiB; NULL when there is none. */
+static uint64_t *leaf_of(uint64_t va)
+{
+    uint64_t frame = shim()->root >> 12;
+    for (int level = 4; level > 1; level--) {
+        const uint64_t *entry = entry_at(frame, va, level);
+        if (!entry || !(*entry & PRESENT) || (*entry & LARGE && level < 4))
+            return NULL;
+        frame = frame_of(*entry);
+    }
+    return entry_at(frame, va, 1);
+}
+
+bool mmu_open_path(uint64_t va)
+{
+    uint64_t frame = shim()->root >> 12;
+    bool opened = false;
+    for (int level = 4; level > 0; level--) {
+        uint64_t *entry = entry_at(frame, va, level);
+        if (!entry || !(*entry & PRESENT))
+            return false;
+        if (!(*entry & USER)) {
+            set_entry(entry, *entry);
+            opened = true;
+        }
+        if (*entry & LARGE && level < 4 && level > 1)
+            break;
+        frame = frame_of(*entry);
+    }
+    return opened;
+}
+
+/* --- whole tables -------------------------------------------------------------------------- */
+
+static bool is_ours(int level, unsigned i)
+{
+    return level == 4 && i >= 256 && i < 272; /* Xen's slots */
+}
+
+static void open_table(uint64_t frame, int level);
+
+static void open_entry(uint64_t *entry, int level, bool is_user_half)
+{
+    uint64_t value = *entry;
+    if (!(value & PRESENT))
+        return;
+    if (!(value & USER))
+        set_entry(entry, value);
+    if (level > 1 && !(value & LARGE) && !is_user_half)
+        open_table(frame_of(value), level - 1);
+}
+
+/* Once for each table, until it is something else.  Tables of user memory have the bit. */
+static void open_table(uint64_t frame, int level)
+{
+    if (!is_frame(frame) || *level_of(frame) == level)
+        return;
+    uint64_t *table = frame_at(frame);
+    *level_of(frame) = (uint8_t)level;
+    for (unsigned i = 0; i < ENTRIES; i++) {
+        if (!is_ours(level, i))
+            open_entry(&table[i], level, level == 4 && i < 256);
+    }
+    for (unsigned i = 0; level == 4 && i < SHIM_SLOTS; i++)
+        table[SHIM_SLOT_FIRST + i] = shim()->slots[i];
+}
+
+/* --- flushing ------------------------------------------------------------------------------ */
+
+static void flush_all(void)
+{
+    load_root(shim()->root);
+}
+
+/* --- hypercalls ---------------------------------------------------------------------------- */
+
+struct update {
+    uint64_t at, entry;
+};
+enum { UPDATE_NORMAL = 0, UPDATE_M2P = 1, UPDATE_PRESERVE_AD = 2 };
+
+static int update_one(const struct update *u)
+{
+    unsigned kind = u->at & 3;
+    uint64_t gpa = u->at & ~UINT64_C(7);
+    if (kind == UPDATE_M2P) /* it is the identity and stays it */
+        return 0;
+    if (kind > UPDATE_PRESERVE_AD || !is_frame(gpa >> 12))
+        return -XEN_EINVAL;
+    uint64_t *at = (uint64_t *)(SHIM_FRAMES_VA + gpa), entry = u->entry;
+    if (kind == UPDATE_PRESERVE_AD)
+        entry = (entry & ~ACCESSED_DIRTY) | (*at & ACCESSED_DIRTY);
+    set_entry(at, entry);
+    return 0;
+}
+
+int64_t mmu_update(uint64_t requests, uint64_t n, uint64_t done)
+{
+    const struct update *updates = guest(requests);
+    uint32_t *count = guest(done);
+    uint64_t i = 0;
+    int rc = 0;
+    while (i < n && rc == 0)
+        rc = update_one(&updates[i++]);
+    if (count)
+        *count = (uint32_t)(rc == 0 ? i : i - 1);
+    return rc;
+}
+
+/* The kernel makes its tables read-only for itself so that Xen can trust them.  Nobody trusts them
+ * here, and as long as they are writable none of its own writes to them faults. */
+static bool only_protects(uint64_t va, uint64_t old, uint64_t new)
+{
+    enum { BOTH = PRESENT | WRITABLE };
+    return va & KERNEL_HALF && (old & BOTH) == BOTH && (new &BOTH) == PRESENT &&
+           frame_of(old) == frame_of(new);
+}
+
+int64_t mmu_update_va(uint64_t va, uint64_t entry, uint64_t flags)
+{
+    enum { FLUSH_KIND = 3, FLUSH_TLB = 1, FLUSH_PAGE = 2, RW = PRESENT | WRITABLE };
+    uint64_t *at = leaf_of(va);
+    if (!at)
+        return -XEN_EINVAL;
+    uint64_t old = *at;
+    if (only_protects(va, old, entry))
+        return 0;
+    if (va & KERNEL_HALF && (entry & RW) == RW && is_frame(frame_of(entry)))
+        *level_of(frame_of(entry)) = 0; /* it is no table any more */
+    set_entry(at, entry);
+    if (!(old & PRESENT))
+        return 0;
+    if ((flags & FLUSH_KIND) == FLUSH_TLB)
+        flush_all();
+    else if ((flags & FLUSH_KIND) == FLUSH_PAGE)
+        flush_page(va);
+    return 0;
+}
+
+struct extended {
+    uint32_t command, pad;
+    uint64_t frame; /* or a linear address */
+    uint64_t more;  /* a source frame, how many, or a set of vCPUs */
+};
+enum {
+    PIN_L1 = 0,
+    PIN_L4 = 3,
+    UNPIN = 4,
+    NEW_ROOT = 5,
+    FLUSH_LOCAL = 6,
+    FLUSH_PAGE_LOCAL = 7,
+    FLUSH_MULTI = 8,
+    FLUSH_PAGE_MULTI = 9,
+    FLUSH_EVERYWHERE = 10,
+    FLUSH_PAGE_EVERYWHERE = 11,
+    FLUSH_CACHE = 12,
+    SET_LDT = 13,
+    NEW_USER_ROOT = 15,
+    CLEAR_PAGE = 16,
+    COPY_PAGE = 17,
+};
+
+static int new_root(uint64_t frame)
+{
+    open_table(frame, 4);
+    shim()->root = frame << 12;
+    load_root(frame << 12);
+    return 0;
+}
+
+static int copy_page(uint64_t to, uint64_t from)
+{
+    if (!is_frame(from))
+        return -XEN_EINVAL;
+    __builtin_memcpy(frame_at(to), frame_at(from), 4096);
+    return 0;
+}
+
+/* Commands on a frame of RAM. */
+static int on_frame(const struct extended *x)
+{
+    if (!is_frame(x->frame))
+        return -XEN_EINVAL;
+    switch (x->command) {
+    case UNPIN:
+        *level_of(x->frame) = 0;
+        return 0;
+    case NEW_ROOT:
+        return new_root(x->frame);
+    case CLEAR_PAGE:
+        __builtin_memset(frame_at(x->frame), 0, 4096);
+        return 0;
+    case COPY_PAGE:
+        return copy_page(x->frame, x->more);
+    case PIN_L1: /* tables of user memory, as a rule, by the thousand */
+        *level_of(x->frame) = 1;
+        return 0;
+    default: /* PIN_L2 to PIN_L4 */
+        open_table(x->frame, (int)x->command + 1);
+        return 0;
+    }
+}
+
+static int do_extended(const struct extended *x)
+{
+    switch (x->command) {
+    case FLUSH_LOCAL:
+    case FLUSH_MULTI:
+    case FLUSH_EVERYWHERE:
+        flush_all();
+        return 0;
+    case FLUSH_PAGE_LOCAL:
+    case FLUSH_PAGE_MULTI:
+    case FLUSH_PAGE_EVERYWHERE:
+        flush_page(x->frame);
+        return 0;
+    case FLUSH_CACHE:
+    case NEW_USER_ROOT: /* kernel and user code share the kernel's root */
+        return 0;
+    case SET_LDT:
+        return x->more == 0 ? 0 : -XEN_ENOSYS; /* no entries */
+    default:
+        return x->command <= COPY_PAGE ? on_frame(x) : -XEN_ENOSYS;
+    }
+}
+
+int64_t mmu_extended(uint64_t ops, uint64_t n)
+{
+    const struct extended *x = guest(ops);
+    int rc = 0;
+    for (uint64_t i = 0; i < n && rc == 0; i++)
+        rc = do_extended(&x[i]);
+    return rc;
+}

@@ -1,0 +1,23 @@
+# The shim of Xen-PV guests (vmm/xenpv.h): freestanding, its own flags, one flat piece of code that
+# becomes the array shim_code.  Optimized always: it is the guest's hypervisor.
+set(shim_dir ${CMAKE_CURRENT_LIST_DIR})
+file(GLOB shim_sources CONFIGURE_DEPENDS ${shim_dir}/*.c ${shim_dir}/*.S)
+file(GLOB shim_headers CONFIGURE_DEPENDS ${shim_dir}/*.h)
+set(shim_flags -std=gnu17 -O2 -ffreestanding -fpie -fvisibility=hidden -fno-strict-aliasing
+    -mgeneral-regs-only -mno-red-zone -mfsgsbase -fno-stack-protector -fcf-protection=none
+    -fno-asynchronous-unwind-tables -fno-jump-tables -Wall -Wextra -Wshadow -Wconversion
+    -Wstrict-prototypes -Wmissing-prototypes -Wno-unused-command-line-argument)
+if(CLOCHE_WERROR)
+  list(APPEND shim_flags -Werror)
+endif()
+set(SHIM_SOURCE ${CMAKE_CURRENT_BINARY_DIR}/shim_code.c)
+add_custom_command(OUTPUT ${SHIM_SOURCE}
+  COMMAND ${CMAKE_C_COMPILER} ${shim_flags} -I${CMAKE_SOURCE_DIR} -nostdlib -static -no-pie
+          -Wl,-T,${shim_dir}/shim.lds -Wl,--build-id=none -Wl,-z,noexecstack
+          -o shim.elf ${shim_sources}
+  COMMAND ${CMAKE_OBJCOPY} -O binary shim.elf shim.bin
+  COMMAND ${CMAKE_COMMAND} -DIN=shim.bin -DOUT=${SHIM_SOURCE} -DNAME=shim_code
+          -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+  DEPENDS ${shim_sources} ${shim_headers} ${shim_dir}/shim.lds ${CMAKE_SOURCE_DIR}/vmm/ports.h
+          ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+  WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR} VERBATIM)

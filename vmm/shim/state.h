@@ -1,0 +1,112 @@
+/* vmm/shim/state.h - what the shim and the monitor share, all of it in the guest's RAM.
+ *
+ * The monitor fills it in before the first instruction.  While the guest runs it reads the mail, as
+ * the word of an attacker, and nothing else.
+ */
+#ifndef CL_VMM_SHIM_STATE_H
+#define CL_VMM_SHIM_STATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "vmm/shim/layout.h"
+
+/* At the start of the shim's code: where the processor enters it. */
+struct shim_head {
+    uint64_t magic;
+    uint64_t on_syscall;           /* LSTAR */
+    uint64_t on_trap;              /* of vector 0; 16 bytes each */
+    uint64_t fault_gate, on_fault; /* CPL0, then CPL3 */
+    uint64_t irq_gate, on_irq;
+    uint64_t break_gate, on_break;
+    uint64_t hypercall, iret; /* where the kernel may jump instead of its `syscall` */
+};
+#define SHIM_MAGIC UINT64_C(0x31766e7078636c63)
+
+enum { SHIM_TRAPS = 32, SHIM_CHANNELS = 64, SHIM_VIRQS = 24, SHIM_MSRS_MAX = 24 };
+
+struct shim_trap {
+    uint64_t handler; /* 0 = none */
+    uint64_t masks;   /* events are masked on the way to it */
+};
+
+struct shim_msr {
+    uint32_t index, zero;
+    uint64_t value; /* what it reads as; what is written to it is lost */
+};
+
+enum shim_channel { CHANNEL_FREE = 0, CHANNEL_VIRQ, CHANNEL_IPI, CHANNEL_REMOTE };
+
+struct shim_state {
+    /* of the assembler */
+    uint64_t user;      /* 1 while the guest's user code runs */
+    uint64_t kernel_sp; /* where it enters the kernel from user code */
+    uint64_t kernel_gs, user_gs;
+    uint64_t vcpu_info; /* Xen's struct vcpu_info */
+    uint64_t on_event, on_syscall;
+    uint64_t cr2, idle_sp;
+    uint64_t ax, ip, cs, flags, sp; /* of a return that becomes an event */
+
+    /* by the monitor */
+    uint64_t frames;     /* of RAM, without the area */
+    uint64_t area_frame; /* the first of the area */
+    uint64_t slots[SHIM_SLOTS];
+    uint64_t console_frame;
+    uint64_t root;      /* the page tables that are loaded */
+    uint64_t tsc_start; /* when the guest's time was 0 */
+    uint64_t ns_scale;  /* ns a tick of the TSC, 2^-32 */
+    uint64_t tsc_scale; /* the other way round */
+    uint32_t n_msrs, n_cpuid;
+    struct shim_msr msrs[SHIM_MSRS_MAX];
+
+    /* of the C code */
+    uint64_t cr4;
+    uint64_t timer_ns;               /* when the kernel wants its timer; 0 = never */
+    uint64_t armed_ns;               /* when the local APIC interrupts; 0 = never */
+    uint8_t channels[SHIM_CHANNELS]; /* enum shim_channel */
+    uint32_t virqs[SHIM_VIRQS];      /* the port of each; 0 = none */
+    struct shim_trap traps[SHIM_TRAPS];
+};
+#define AT(field, offset) \
+    _Static_assert(offsetof(struct shim_state, field) == (offset), "the assembler's")
+AT(user, STATE_USER);
+AT(kernel_sp, STATE_KERNEL_SP);
+AT(kernel_gs, STATE_KERNEL_GS);
+AT(user_gs, STATE_USER_GS);
+AT(vcpu_info, STATE_VCPU_INFO);
+AT(on_event, STATE_ON_EVENT);
+AT(on_syscall, STATE_ON_SYSCALL);
+AT(cr2, STATE_CR2);
+AT(idle_sp, STATE_IDLE_SP);
+AT(ax, STATE_AX);
+AT(ip, STATE_IP);
+AT(cs, STATE_CS);
+AT(flags, STATE_FLAGS);
+AT(sp, STATE_SP);
+#undef AT
+_Static_assert(sizeof(struct shim_state) <= SHIM_MAIL - SHIM_STATE, "it has two pages");
+
+/* What the guest may know of its processor: the leaves of vmm/cpuid.h for its kernel. */
+struct shim_cpuid {
+    uint32_t function, index;
+    uint32_t any_index; /* 1 = the index does not matter */
+    uint32_t eax, ebx, ecx, edx;
+};
+enum { SHIM_CPUID_MAX = (SHIM_SHARED_INFO - SHIM_CPUID) / sizeof(struct shim_cpuid) };
+
+/* To the monitor: what the byte that is written to SHIM_PORT says. */
+enum shim_word {
+    SHIM_PRINT = 1, /* text[0, n) to the console */
+    SHIM_GIVE_UP,   /* the guest broke the contract: `trap` at `ip`, `address` */
+};
+enum { SHIM_TEXT_MAX = 2048 };
+
+struct shim_mail {
+    uint32_t n;
+    uint32_t trap;
+    uint64_t ip, address;
+    uint8_t text[SHIM_TEXT_MAX];
+};
+_Static_assert(sizeof(struct shim_mail) <= SHIM_CPUID - SHIM_MAIL, "it has two pages");
+
+#endif

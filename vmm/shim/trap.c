@@ -1,0 +1,131 @@
+/* vmm/shim/trap.c - exceptions: the shim's own business, or the kernel's. */
+#include "vmm/shim/shim.h"
+
+enum { INVALID_OPCODE = 6, PROTECTION = 13, PAGE_FAULT = 14 };
+enum { WORDS = 8 }; /* the longest frame that the kernel gets */
+enum { FAULT_PRESENT = 1, FAULT_USER = 4 };
+/* TF, IF and IOPL: none is handed to a handler of the kernel. */
+#define FLAGS_DROPPED UINT64_C(0x3300)
+
+_Noreturn void give_up(uint32_t why, uint64_t ip, uint64_t address)
+{
+    struct shim_mail *mail = (struct shim_mail *)(SHIM_VA + SHIM_MAIL);
+    mail->trap = why;
+    mail->ip = ip;
+    mail->address = address;
+    for (;;)
+        write_port(SHIM_PORT, SHIM_GIVE_UP);
+}
+
+static void push(uint64_t **sp, uint64_t word)
+{
+    *--*sp = word;
+}
+
+/* To the kernel's stack when user code was interrupted. */
+static uint64_t *switch_stack(struct frame *f)
+{
+    struct shim_state *s = shim();
+    if (!s->user)
+        return (uint64_t *)(f->rsp & ~UINT64_C(15));
+    s->user = 0;
+    s->user_gs = read_gs_base();
+    write_gs_base(s->kernel_gs);
+    return (uint64_t *)(s->kernel_sp & ~UINT64_C(15));
+}
+
+void bounce(struct frame *f, uint64_t handler, bool has_error, bool masks)
+{
+    struct xen_vcpu_info *v = vcpu_info();
+    uint64_t cs = shim()->user ? 0xe000 | (f->cs & 0xff) : XEN_CS_KERNEL;
+    uint64_t *sp = switch_stack(f);
+    (void)mmu_open_path((uint64_t)sp - 1); /* here it may not fault: its own frame would be lost */
+    (void)mmu_open_path((uint64_t)(sp - WORDS));
+    push(&sp, XEN_DS);
+    push(&sp, f->rsp);
+    push(&sp, (f->flags & ~FLAGS_DROPPED) | (v->upcall_mask ? 0 : FLAG_IF));
+    push(&sp, cs | (uint64_t)v->upcall_mask << 32);
+    push(&sp, f->rip);
+    if (has_error)
+        push(&sp, f->error);
+    push(&sp, f->r11);
+    push(&sp, f->rcx);
+    f->rip = handler;
+    f->cs = SHIM_CS3;
+    f->flags = FLAG_IF | 2;
+    f->rsp = (uint64_t)sp;
+    f->ss = SHIM_DS3;
+    if (masks)
+        v->upcall_mask = 1;
+}
+
+static bool is_in_shim(uint64_t ip)
+{
+    return ip >= SHIM_VA && ip < SHIM_FRAMES_VA;
+}
+
+/* What the kernel need not know of. */
+static bool serve(struct frame *f)
+{
+    if (f->vector == PAGE_FAULT && f->error & FAULT_PRESENT && mmu_open_path(shim()->cr2))
+        return true;
+    if (is_in_shim(f->rip))
+        give_up((uint32_t)f->vector, f->rip, shim()->cr2);
+    return (f->vector == PROTECTION && emulate_privileged(f)) ||
+           (f->vector == INVALID_OPCODE && emulate_cpuid(f));
+}
+
+static bool has_error(uint64_t vector)
+{
+    return vector == 8 || (vector >= 10 && vector <= 14) || vector == 17 || vector == 21;
+}
+
+/* An event that is pending interrupts what the frame goes on with. */
+static void deliver_event(struct frame *f)
+{
+    const struct xen_vcpu_info *v = vcpu_info();
+    if (v->upcall_pending && !v->upcall_mask && !is_in_shim(f->rip))
+        bounce(f, shim()->on_event, false, true);
+}
+
+static void hand_over(struct frame *f)
+{
+    struct shim_state *s = shim();
+    const struct shim_trap *t = &s->traps[f->vector % SHIM_TRAPS];
+    if (t->handler == 0)
+        give_up((uint32_t)f->vector, f->rip, s->cr2);
+    if (f->vector == PAGE_FAULT) {
+        vcpu_info()->cr2 = s->cr2;
+        f->error &= s->user ? ~UINT64_C(0) : ~(uint64_t)FAULT_USER;
+    }
+    bounce(f, t->handler, has_error(f->vector), t->masks != 0);
+}
+
+void trap(struct frame *f)
+{
+    f->flags |= FLAG_IF; /* the processor's; IRETQ at CPL3 would keep it anyway */
+    if (shim()->user || !serve(f))
+        hand_over(f);
+    deliver_event(f);
+}
+
+/* --- interrupts ---------------------------------------------------------------------------- */
+
+/* Where the shim is interrupted it looks for events itself before it leaves; unless it has just
+ * done so, and for that the interrupt comes again later. */
+void interrupt(struct frame *f)
+{
+    timer_due();
+    if ((f->cs & 3) == 0) { /* CPL0 waited for it */
+        f->rip = (uint64_t)waited;
+        f->cs = SHIM_CS3;
+        f->ss = SHIM_DS3;
+        f->flags = FLAG_IF | 2;
+        f->rsp = shim()->idle_sp;
+    } else if (is_in_shim(f->rip)) {
+        timer_remind();
+    } else {
+        deliver_event(f);
+    }
+    f->flags |= FLAG_IF;
+}

@@ -1,0 +1,154 @@
+/* vmm/xenpv.c - see vmm/xenpv.h. */
+#include "vmm/xenpv.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "vmm/msr.h"
+#include "vmm/shim/state.h"
+#include "vmm/vcpu_state.h"
+
+/* --- the first registers ------------------------------------------------------------------- */
+
+enum {
+    CR4_PAE = 1 << 5,
+    CR4_OSFXSR = 1 << 9,
+    CR4_OSXMMEXCPT = 1 << 10,
+    CR4_FSGSBASE = 1 << 16,
+    CR4_OSXSAVE = 1 << 18,
+};
+#define CR0_LONG UINT64_C(0x80050033)     /* PG AM WP NE ET MP PE */
+#define EFER_LONG UINT64_C(0xd01)         /* NXE LMA LME SCE */
+#define APIC_BASE_X2 UINT64_C(0xfee00d00) /* enabled, x2APIC, first processor */
+#define STAR ((uint64_t)0x23 << 48 | (uint64_t)SHIM_CS0 << 32)
+#define SYSCALL_CLEARS UINT64_C(0x500) /* DF, TF */
+
+static struct kvm_segment segment(uint16_t selector, uint8_t type)
+{
+    bool is_code = type & 8;
+    return (struct kvm_segment){.limit = UINT32_MAX,
+                                .selector = selector,
+                                .type = type,
+                                .present = 1,
+                                .dpl = 3,
+                                .db = !is_code,
+                                .s = 1,
+                                .l = is_code,
+                                .g = 1};
+}
+
+static int set_special(int vcpu_fd, const struct xenpv_entry *entry, struct cl_err *err)
+{
+    enum { CODE = 11, DATA = 3, BUSY_TSS = 11 };
+    struct kvm_sregs s;
+    if (KVM_CALL(vcpu_fd, KVM_GET_SREGS, &s, err) < 0)
+        return -1;
+    s.cr0 = CR0_LONG;
+    s.cr3 = entry->root;
+    s.cr4 = CR4_PAE | CR4_OSFXSR | CR4_OSXMMEXCPT | CR4_FSGSBASE | CR4_OSXSAVE;
+    s.efer = EFER_LONG;
+    s.apic_base = APIC_BASE_X2;
+    s.cs = segment(SHIM_CS3, CODE);
+    s.ss = segment(SHIM_DS3, DATA);
+    s.ds = s.es = s.fs = s.gs = segment(0, DATA);
+    s.tr = (struct kvm_segment){.base = SHIM_VA + SHIM_TSS,
+                                .limit = SHIM_TSS_LIMIT,
+                                .selector = SHIM_TR,
+                                .type = BUSY_TSS,
+                                .present = 1};
+    s.gdt = (struct kvm_dtable){.base = SHIM_VA + SHIM_GDT, .limit = SHIM_TR + 15};
+    s.idt = (struct kvm_dtable){.base = SHIM_VA + SHIM_IDT, .limit = 0xfff};
+    return KVM_CALL(vcpu_fd, KVM_SET_SREGS, &s, err);
+}
+
+/* The states that the kernel learns of from CPUID. */
+static int set_xcr0(int vcpu_fd, const struct kvm_cpuid_table *cpuid, struct cl_err *err)
+{
+    struct kvm_xcrs xcrs = {.nr_xcrs = 1};
+    xcrs.xcrs[0].value = 1; /* x87 is always there */
+    for (uint32_t i = 0; i < cpuid->nent; i++) {
+        const struct kvm_cpuid_entry2 *e = &cpuid->entries[i];
+        if (e->function == 0xd && e->index == 0)
+            xcrs.xcrs[0].value |= e->eax;
+    }
+    return KVM_CALL(vcpu_fd, KVM_SET_XCRS, &xcrs, err);
+}
+
+/* Switched on, its timer in TSC-deadline mode: Intel SDM 3A §10.5.4, §10.9. */
+static int set_local_apic(int vcpu_fd, struct cl_err *err)
+{
+    enum { SPURIOUS = 0xf0, TIMER = 0x320, ON = 0x100, NO_VECTOR = 0xff, DEADLINE = 2 << 17 };
+    struct kvm_lapic_state apic;
+    if (KVM_CALL(vcpu_fd, KVM_GET_LAPIC, &apic, err) < 0)
+        return -1;
+    const uint32_t spurious = ON | NO_VECTOR, timer = DEADLINE | SHIM_IRQ_VECTOR;
+    memcpy(apic.regs + SPURIOUS, &spurious, sizeof spurious);
+    memcpy(apic.regs + TIMER, &timer, sizeof timer);
+    return KVM_CALL(vcpu_fd, KVM_SET_LAPIC, &apic, err);
+}
+
+static int set_msrs(int vcpu_fd, const struct xenpv_entry *entry, struct cl_err *err)
+{
+    const struct msr_set msrs = {.nmsrs = 3,
+                                 .entries = {{.index = 0xc0000081, .data = STAR},
+                                             {.index = 0xc0000082, .data = entry->on_syscall},
+                                             {.index = 0xc0000084, .data = SYSCALL_CLEARS}}};
+    return msr_write(vcpu_fd, &msrs, err);
+}
+
+int xenpv_set_registers(int vcpu_fd, const struct xenpv_entry *entry,
+                        const struct kvm_cpuid_table *cpuid, struct cl_err *err)
+{
+    struct kvm_regs r = {
+        .rip = entry->rip, .rsp = entry->rsp, .rsi = entry->rsi, .rflags = FLAG_IF | 2};
+    if (set_special(vcpu_fd, entry, err) < 0 || set_xcr0(vcpu_fd, cpuid, err) < 0 ||
+        set_local_apic(vcpu_fd, err) < 0 || set_msrs(vcpu_fd, entry, err) < 0 ||
+        vcpu_state_set_tsc_offset(vcpu_fd, 0, err) < 0)
+        return -1;
+    return KVM_CALL(vcpu_fd, KVM_SET_REGS, &r, err);
+}
+
+/* --- while it runs ------------------------------------------------------------------------- */
+
+static void print(const struct guest_mem *mem, uint64_t mail, struct serial *serial)
+{
+    uint32_t n;
+    uint8_t text[SHIM_TEXT_MAX];
+    if (gm_read(mem, (struct gpa){mail + offsetof(struct shim_mail, n)}, &n, sizeof n) < 0)
+        return;
+    n = CL_MIN(n, (uint32_t)SHIM_TEXT_MAX);
+    if (gm_read(mem, (struct gpa){mail + offsetof(struct shim_mail, text)}, text, n) == 0)
+        serial_print(serial, text, n);
+}
+
+static void give_up(struct xenpv *xenpv, const struct guest_mem *mem, uint64_t mail)
+{
+    struct { /* the start of struct shim_mail */
+        uint32_t n, trap;
+        uint64_t ip, address;
+    } why = {0};
+    (void)!gm_read(mem, (struct gpa){mail}, &why, sizeof why); /* zeros say it as well */
+    xenpv->gave_up = true;
+    xenpv->trap = why.trap % SHIM_TRAPS;
+    xenpv->ip = why.ip;
+    xenpv->address = why.address;
+}
+
+bool xenpv_on_mail(struct xenpv *xenpv, const struct guest_mem *mem, uint8_t word,
+                   struct serial *serial)
+{
+    uint64_t mail = xenpv->area + SHIM_MAIL;
+    if (word == SHIM_PRINT)
+        print(mem, mail, serial);
+    else if (word == SHIM_GIVE_UP && !xenpv->gave_up)
+        give_up(xenpv, mem, mail);
+    return !xenpv->gave_up;
+}
+
+int xenpv_explain(const struct xenpv *xenpv, struct cl_err *ret_err)
+{
+    return cl_fail(ret_err, CL_E_GUEST, 0,
+                   "the guest's kernel broke its contract with Xen: trap %" PRIu32 " at 0x%" PRIx64
+                   ", address 0x%" PRIx64,
+                   xenpv->trap, xenpv->ip, xenpv->address);
+}

@@ -1,0 +1,69 @@
+/* vmm/xenpv.h - a stock kernel, entered as a Xen-PV guest: natively where KVM interprets ring 0.
+ *
+ *     xenpv_load ──► xenpv_set_registers ──► the guest runs ──► xenpv_on_mail, now and then
+ *
+ * All of the guest is at CPL3, the kernel too, so that such a KVM need not interpret it.  The
+ * hypervisor that the kernel sees is the shim (vmm/shim), a small program inside the guest; to the
+ * monitor it is guest, too.  It asks for two things, by a byte to SHIM_PORT and a letter at a fixed
+ * place: print this, and: the guest broke the contract.  No address of the guest's is ever
+ * followed. The machine's end, its ports and its local APIC are those of any other guest.
+ *
+ * Mode "shared": one set of page tables for kernel and user code.  What is user code in the guest
+ * can reach the guest's kernel; what it cannot reach is the monitor, as in any guest.
+ *
+ * Owns:    struct xenpv; flat, nothing in it is a pointer.
+ * Thread:  before the first vCPU runs; xenpv_on_mail() under the device lock.
+ * Reference: Xen 4.17, public/xen.h ("start of day"), docs/misc/pv.
+ */
+#ifndef CL_VMM_XENPV_H
+#define CL_VMM_XENPV_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/util.h"
+#include "vmm/kvm.h"
+#include "vmm/mem.h"
+#include "vmm/serial.h"
+
+/* What the machine keeps. */
+struct xenpv {
+    bool on;       /* its guest was entered so */
+    bool gave_up;  /* the shim said that it cannot go on, for this reason: */
+    uint32_t trap; /* 0 to 31 */
+    uint64_t area; /* where the shim's part of memory begins */
+    uint64_t ip, address;
+};
+
+struct xenpv_input {
+    int kernel_fd; /* vmlinux with Xen's notes */
+    int initrd_fd; /* -1 = none */
+    const char *cmdline;
+    const struct kvm_cpuid_table *cpuid; /* KVM's, of the vCPU */
+    uint64_t now_ns;                     /* wall clock */
+    uint64_t tsc;                        /* the host's, of the same moment */
+    uint32_t tsc_khz;
+};
+
+/* The first registers. */
+struct xenpv_entry {
+    uint64_t rip, rsp, rsi; /* linear */
+    uint64_t root;          /* guest-physical: its page tables */
+    uint64_t on_syscall;    /* linear: the shim's */
+};
+
+/* Kernel, initrd, shim and all that Xen would tell the kernel, into memory, which must be zero and
+ * at most 3 GiB.  INVALID names what the kernel lacks. */
+int xenpv_load(const struct guest_mem *mem, const struct xenpv_input *input,
+               struct xenpv *ret_xenpv, struct xenpv_entry *ret_entry, struct cl_err *err) CL_MUST;
+/* The only vCPU to its entry, with its local APIC; its TSC becomes the host's. */
+int xenpv_set_registers(int vcpu_fd, const struct xenpv_entry *entry,
+                        const struct kvm_cpuid_table *cpuid, struct cl_err *err) CL_MUST;
+/* The guest wrote this byte to SHIM_PORT: read its letter.  False when it gave up. */
+bool xenpv_on_mail(struct xenpv *xenpv, const struct guest_mem *mem, uint8_t word,
+                   struct serial *serial);
+/* Why it gave up. */
+int xenpv_explain(const struct xenpv *xenpv, struct cl_err *ret_err);
+
+#endif
