@@ -317,6 +317,16 @@ int elf_xen_notes(const uint8_t *notes, size_t n, unsigned align, struct elf_xen
     return 0;
 }
 
+/* The start of a slot of the top-level page table that is neither the kernel's nor Xen's. */
+static bool is_p2m_place(uint64_t address)
+{
+    enum { SLOTS = 512, XEN_FIRST = 256, XEN_END = 272, KERNEL = 511 };
+    uint64_t slot = address / ELF_XEN_P2M_ALIGN % SLOTS;
+    bool is_canonical = address >> 47 == 0 || address >> 47 == 0x1ffff;
+    return address != 0 && address % ELF_XEN_P2M_ALIGN == 0 && is_canonical && slot != KERNEL &&
+           (slot < XEN_FIRST || slot >= XEN_END);
+}
+
 int elf_xen_check(const struct elf_image *image, const struct elf_xen *xen, struct cl_err *err)
 {
     if (xen->entry == 0)
@@ -331,12 +341,16 @@ int elf_xen_check(const struct elf_image *image, const struct elf_xen *xen, stru
         return cl_fail(err, CL_E_INVALID, 0,
                        "the kernel takes no initrd by its frame (MOD_START_PFN); use Linux 3.12 or "
                        "later");
-    if (xen->virt_base % ELF_XEN_BASE_ALIGN != 0 || xen->init_p2m % ELF_XEN_P2M_ALIGN != 0 ||
-        xen->init_p2m == 0)
+    if (xen->virt_base < ELF_XEN_BASE_MIN || xen->virt_base % ELF_XEN_BASE_ALIGN != 0)
         return cl_fail(err, CL_E_INVALID, 0,
-                       "the kernel's VIRT_BASE 0x%" PRIx64 " or INIT_P2M 0x%" PRIx64
-                       " is not aligned to 1 GiB and 512 GiB",
-                       xen->virt_base, xen->init_p2m);
+                       "the kernel's VIRT_BASE 0x%" PRIx64
+                       " is no multiple of 1 GiB in the last 2 GiB",
+                       xen->virt_base);
+    if (!is_p2m_place(xen->init_p2m))
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "the kernel's INIT_P2M 0x%" PRIx64
+                       " is no multiple of 512 GiB that is free for it",
+                       xen->init_p2m);
     if (xen->entry < xen->virt_base || !holds(image, xen->entry - xen->virt_base))
         return cl_fail(err, CL_E_INVALID, 0,
                        "the kernel's Xen-PV entry 0x%" PRIx64 " is in none of its segments",

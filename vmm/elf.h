@@ -50,6 +50,7 @@ int elf_parse(const uint8_t *head, size_t n, uint64_t file_bytes, struct elf_ima
 int elf_pvh_entry(const struct elf_image *image, const uint8_t *notes, size_t n, unsigned align,
                   uint32_t *ret_entry, struct cl_err *err) CL_MUST;
 
+#define ELF_XEN_BASE_MIN UINT64_C(0xffffffff80000000)
 #define ELF_XEN_BASE_ALIGN (UINT64_C(1) << 30)
 #define ELF_XEN_P2M_ALIGN (UINT64_C(1) << 39) /* so it shares no table with anything */
 

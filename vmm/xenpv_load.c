@@ -18,6 +18,7 @@ enum { ENTRIES = 512, TABLE = 0x67 };  /* present, writable, user, accessed, dir
 /* Xen promises 512 KiB behind the stack, and an end at a multiple of 4 MiB. */
 #define ROOM (UINT64_C(512) << 10)
 #define END_ALIGN (UINT64_C(4) << 20)
+#define END_MAX (UINT64_C(1) << 30) /* what one table of tables maps, behind VIRT_BASE */
 
 /* What such a kernel needs to be told besides.  No xenstore is there to be waited for; the text of
  * the kernel is patched for one processor once, not at each LOCK prefix of each module; mitigations
@@ -214,6 +215,9 @@ int xenpv_load(const struct guest_mem *mem, const struct xenpv_input *input,
         return -1;
     struct places p = place(&image, ram.low);
     struct xenpv_plan plan = {.area = ram.low, .console = p.console, .root = p.tables};
+    if (p.end > END_MAX)
+        return cl_fail(err, CL_E_INVALID, 0, "the kernel ends at 0x%" PRIx64 "; want 1 GiB at most",
+                       p.end);
     if (p.end > (initrd.bytes > 0 ? initrd.at : ram.low))
         return cl_fail(err, CL_E_INVALID, 0,
                        "%" PRIu64 " MiB of memory; this kernel and initrd need %" PRIu64,

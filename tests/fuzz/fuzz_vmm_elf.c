@@ -57,6 +57,29 @@ static void check_notes(const struct elf_image *image, const uint8_t *data, size
     free(notes);
 }
 
+/* What they say of Xen; an entry that is accepted lies in a segment, its tables where there is
+ * room.
+ */
+static void check_xen(const struct elf_image *image, const uint8_t *data, size_t n, unsigned align)
+{
+    struct cl_err err = {0};
+    struct elf_xen xen = {0};
+    uint8_t *notes = malloc(n);
+    CL_ASSERT(notes || n == 0);
+    if (n > 0)
+        memcpy(notes, data, n);
+    int rc = elf_xen_notes(notes, n, align, &xen, &err);
+    rc = rc < 0 ? rc : elf_xen_check(image, &xen, &err);
+    CL_ASSERT((rc == 0) == (err.code == CL_OK));
+    if (rc == 0) {
+        uint64_t slot = xen.init_p2m >> 39 & 511;
+        CL_ASSERT(holds(image, xen.entry - xen.virt_base));
+        CL_ASSERT(xen.virt_base >> 31 == UINT64_C(0x1ffffffff) && xen.virt_base % (1 << 30) == 0);
+        CL_ASSERT(slot != 511 && (slot < 256 || slot >= 272) && xen.init_p2m % (1ULL << 39) == 0);
+    }
+    free(notes);
+}
+
 /* The notes that the image names, where they are in the input; and its last bytes, as if they were
  * notes of an image in which every address is an entry. */
 static void find_pvh(const struct elf_image *image, const uint8_t *data, size_t size)
@@ -65,11 +88,15 @@ static void find_pvh(const struct elf_image *image, const uint8_t *data, size_t 
         .n = 1, .segments = {{.file_bytes = UINT64_MAX, .mem_bytes = UINT64_MAX}}};
     for (unsigned i = 0; i < image->n_notes; i++) {
         const struct elf_notes *at = &image->notes[i];
-        if (at->offset <= size && at->bytes <= size - at->offset)
+        if (at->offset <= size && at->bytes <= size - at->offset) {
             check_notes(image, data + at->offset, at->bytes, at->align);
+            check_xen(image, data + at->offset, at->bytes, at->align);
+        }
     }
     size_t n = CL_MIN(size, (size_t)64);
     check_notes(&all, data + size - n, n, size % 2 ? 4 : 8);
+    n = CL_MIN(size, (size_t)128);
+    check_xen(&all, data + size - n, n, 4);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -10,6 +10,8 @@ struct trap_info {
 };
 enum { TRAP_MASKS_EVENTS = 4 };
 
+enum { PHYSDEV_SET_IOPL = 6 }; /* public/physdev.h */
+
 static int64_t set_trap_table(uint64_t table)
 {
     struct shim_state *s = shim();
@@ -124,7 +126,9 @@ int64_t hypercall(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, ui
         return callback_op(a, b);
     case XEN_MEMORY_OP:
         return memory_op(a, b);
-    case XEN_SET_GDT:           /* its selectors are those that we have */
+    case XEN_PHYSDEV_OP:
+        return a == PHYSDEV_SET_IOPL ? 0 : -XEN_ENOSYS; /* all ports are open anyway */
+    case XEN_SET_GDT:                                   /* its selectors are those that we have */
     case XEN_UPDATE_DESCRIPTOR: /* segments of 32-bit code: it has none yet */
     case XEN_FPU_TASKSWITCH:    /* CR0.TS: Linux switches the FPU eagerly */
     case XEN_SET_DEBUGREG:

@@ -141,9 +141,56 @@ static void test_registers_are_those_of_host_and_list(void **state)
     assert_int_equal(set.entries[2].index, MSR_TSC_DEADLINE); /* last */
 }
 
+/* --- Xen PV ---------------------------------------------------------------------------------- */
+
+static void test_a_xen_kernel_sees_no_ring_0(void **state)
+{
+    (void)state;
+    struct kvm_cpuid_table of_kvm = guest_of(0, 1), table;
+    cpuid_xenpv(&of_kvm, &table);
+    const struct kvm_cpuid_entry2 *e = find(&table, 1, 0);
+    assert_int_equal(e->edx & (1 << 3 | 1 << 9 | 1 << 11 | 1 << 13), 0); /* PSE APIC SEP PGE */
+    assert_int_equal(e->ecx & (1 << 17 | 1 << 21 | 1 << 24), 0); /* PCID x2APIC TSC deadline */
+    assert_int_equal(e->ecx & (1 << 26 | 1 << 27), 1 << 26 | 1 << 27); /* XSAVE, OSXSAVE */
+    e = find(&table, 7, 0);
+    assert_int_equal(e->ebx & (1 << 0 | 1 << 7 | 1 << 20), 0); /* FSGSBASE SMEP SMAP */
+    assert_int_equal(e->edx, 1 << 4);                          /* FSRM */
+    assert_int_equal(find(&table, 0xd, 1)->eax, 1);            /* XSAVEOPT */
+    assert_int_equal(find(&table, 0xd, 1)->ebx, 0);
+    assert_int_equal(find(&table, 0x40000000, 0)->ebx, 0x566e6558); /* "XenV" */
+    assert_int_equal(table.nent, of_kvm.nent);
+}
+
+static void test_a_xen_kernel_reads_fast_strings(void **state)
+{
+    (void)state;
+    struct msr_set set;
+    uint64_t misc_enable = 0;
+    msr_xenpv(&set);
+    for (uint32_t i = 0; i < set.nmsrs; i++)
+        misc_enable |= set.entries[i].index == 0x1a0 ? set.entries[i].data : 0;
+    assert_int_equal(misc_enable, 1);
+}
+
+static void test_the_host_fits_the_list(void **state)
+{
+    (void)state;
+    struct kvm_cpuid_table host, guest;
+    struct cpuid_shape shape = {.vcpus = 1};
+    cpuid_host(&host);
+    assert_true(host.nent > 0 && host.nent <= KVM_CPUID_MAX);
+    assert_null(find(&host, 0x40000000, 0));
+    assert_int_equal(cpuid_filter(&host, &shape, &guest, NULL), 0);
+    assert_int_equal(guest.nent == host.nent, find(&host, 0xd, 3) == NULL);
+    assert_true(cpuid_has_xsave(&guest) == cpuid_has_xsave(&host));
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_xen_kernel_sees_no_ring_0),
+        cmocka_unit_test(test_a_xen_kernel_reads_fast_strings),
+        cmocka_unit_test(test_the_host_fits_the_list),
         cmocka_unit_test(test_what_no_row_names_is_not_there),
         cmocka_unit_test(test_dangerous_features_are_off),
         cmocka_unit_test(test_the_xsave_area_is_as_large_as_its_states),

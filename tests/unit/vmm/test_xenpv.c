@@ -1,0 +1,370 @@
+/* A Xen-PV guest's memory as its kernel finds it, which kernels are refused, and the shim's mail.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <elf.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/own.h"
+#include "vmm/shim/xen.h"
+#include "vmm/xenpv_priv.h"
+
+#define MEM (UINT64_C(32) << 20)
+#define VIRT_BASE UINT64_C(0xffffffff80000000)
+#define INIT_P2M (UINT64_C(1) << 39)
+#define KERNEL_AT UINT64_C(0x1000000)
+
+enum { ENTRY, BASE, P2M, MOD_START, NOTES, PAGE = 4096 };
+
+struct note {
+    Elf64_Nhdr head;
+    char name[4];
+    uint64_t value;
+};
+
+struct kernel {
+    Elf64_Ehdr head;
+    Elf64_Phdr segments[2];
+    struct note notes[NOTES];
+    uint8_t code[256];
+};
+
+static struct note note_of(uint32_t type, uint64_t value)
+{
+    return (struct note){{4, sizeof value, type}, "Xen", value};
+}
+
+static struct kernel good(void)
+{
+    struct kernel k = {
+        .head = {.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB},
+                 .e_type = ET_EXEC,
+                 .e_machine = EM_X86_64,
+                 .e_phoff = offsetof(struct kernel, segments),
+                 .e_phentsize = sizeof(Elf64_Phdr),
+                 .e_phnum = 2},
+        .segments = {{.p_type = PT_LOAD,
+                      .p_offset = offsetof(struct kernel, code),
+                      .p_paddr = KERNEL_AT,
+                      .p_filesz = sizeof k.code,
+                      .p_memsz = 0x2001},
+                     {.p_type = PT_NOTE,
+                      .p_offset = offsetof(struct kernel, notes),
+                      .p_filesz = sizeof k.notes,
+                      .p_align = 4}},
+    };
+    k.notes[ENTRY] = note_of(1, VIRT_BASE + KERNEL_AT + 8);
+    k.notes[BASE] = note_of(3, VIRT_BASE);
+    k.notes[P2M] = note_of(15, INIT_P2M);
+    k.notes[MOD_START] = note_of(16, 1);
+    return k;
+}
+
+/* --- memory that is loaded ------------------------------------------------------------------- */
+
+struct world {
+    struct guest_mem mem;
+    struct xenpv xenpv;
+    struct xenpv_entry entry;
+    struct cl_err err;
+};
+
+static int file_of(const void *bytes, size_t n)
+{
+    int fd = memfd_create("file", MFD_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, n), n);
+    return fd;
+}
+
+/* Closes with gm_unmap(). */
+static int load(struct world *w, const struct kernel *k, uint64_t mem_bytes, const char *cmdline)
+{
+    static const struct kvm_cpuid_table cpuid = {.nent = 1,
+                                                 .entries = {{.function = 1, .eax = 77}}};
+    static const char initrd[] = "an initrd";
+    CL_AUTO(cl_closep) int kernel_fd = file_of(k, sizeof *k);
+    CL_AUTO(cl_closep) int initrd_fd = file_of(initrd, sizeof initrd);
+    struct xenpv_input input = {.kernel_fd = kernel_fd,
+                                .initrd_fd = initrd_fd,
+                                .cmdline = cmdline,
+                                .cpuid = &cpuid,
+                                .now_ns = UINT64_C(5000000007),
+                                .tsc = 1000,
+                                .tsc_khz = 2000000};
+    *w = (struct world){0};
+    assert_int_equal(gm_alloc(mem_bytes, &w->mem, NULL), 0);
+    return xenpv_load(&w->mem, &input, &w->xenpv, &w->entry, &w->err);
+}
+
+static void refused(const struct kernel *k, const char *why)
+{
+    struct world w;
+    assert_int_equal(load(&w, k, MEM, ""), -1);
+    assert_int_equal(w.err.code, CL_E_INVALID);
+    if (!strstr(w.err.text, why))
+        fail_msg("'%s' is not in: %s", why, w.err.text);
+    gm_unmap(&w.mem);
+}
+
+/* A walk of the tables that the kernel begins with: where va leads to. */
+static uint64_t gpa_of(const struct world *w, uint64_t va)
+{
+    uint64_t at = w->entry.root, entry = 0;
+    for (int level = 4; level > 0; level--) {
+        struct gpa of = {at + (va >> (12 + 9 * (level - 1)) & 511) * 8};
+        assert_int_equal(gm_read(&w->mem, of, &entry, sizeof entry), 0);
+        assert_true(entry & 1);
+        at = entry & UINT64_C(0x000ffffffffff000);
+        if (level == 2 && entry & 0x80)
+            return at + va % (2 << 20);
+    }
+    return at + va % PAGE;
+}
+
+static void read_at(const struct world *w, uint64_t va, void *to, size_t n)
+{
+    assert_int_equal(gm_read(&w->mem, (struct gpa){gpa_of(w, va)}, to, n), 0);
+}
+
+static void test_the_kernel_finds_what_xen_promises(void **state)
+{
+    struct kernel k = good();
+    struct world w;
+    struct xen_start_info info;
+    uint64_t frame;
+    char initrd[4];
+    (void)state;
+    assert_int_equal(load(&w, &k, MEM, "last=1"), 0);
+    assert_int_equal(w.entry.rip, VIRT_BASE + KERNEL_AT + 8);
+    assert_int_equal(gpa_of(&w, w.entry.rip), KERNEL_AT + 8);
+    read_at(&w, w.entry.rsi, &info, sizeof info);
+    assert_string_equal(info.magic, "xen-3.0-x86_64");
+    assert_int_equal(info.nr_pages * PAGE, w.xenpv.area);
+    assert_true(w.xenpv.area < MEM && info.shared_info >= w.xenpv.area);
+    assert_int_equal(gpa_of(&w, info.pt_base), w.entry.root);
+    assert_int_equal(info.p2m, INIT_P2M);
+    assert_non_null(strstr(info.cmdline, "console=hvc0"));
+    assert_non_null(strstr(info.cmdline, "last=1"));
+    assert_int_equal(info.flags, XEN_MOD_START_PFN);
+    assert_int_equal(gm_read(&w.mem, (struct gpa){info.mod_start * PAGE}, initrd, sizeof initrd),
+                     0);
+    assert_memory_equal(initrd, "an i", sizeof initrd);
+    read_at(&w, INIT_P2M + (info.nr_pages - 1) * 8, &frame, sizeof frame);
+    assert_int_equal(frame, info.nr_pages - 1);
+    read_at(&w, SHIM_M2P_VA + 5 * 8, &frame, sizeof frame);
+    assert_int_equal(frame, 5);
+    assert_int_equal(gpa_of(&w, SHIM_VA + SHIM_STATE), w.xenpv.area + SHIM_STATE);
+    assert_int_equal(gpa_of(&w, SHIM_FRAMES_VA + w.xenpv.area + 9), w.xenpv.area + 9);
+    assert_int_equal(gpa_of(&w, w.entry.on_syscall) & ~UINT64_C(0xffff), w.xenpv.area);
+    assert_true(gpa_of(&w, w.entry.rsp - 8) < w.xenpv.area);
+    gm_unmap(&w.mem);
+}
+
+static void test_the_shim_is_told_of_time_and_processor(void **state)
+{
+    struct kernel k = good();
+    struct world w;
+    struct shim_state s;
+    struct shim_cpuid leaf;
+    struct xen_shared_info info;
+    (void)state;
+    assert_int_equal(load(&w, &k, MEM, ""), 0);
+    read_at(&w, SHIM_VA + SHIM_STATE, &s, sizeof s);
+    assert_int_equal(s.frames * PAGE, w.xenpv.area);
+    assert_int_equal(s.root, w.entry.root);
+    assert_int_equal(s.ns_scale, UINT64_C(1) << 31); /* half a ns a tick */
+    assert_int_equal(s.tsc_scale, UINT64_C(2) << 32);
+    assert_true(s.n_msrs > 0 && s.n_cpuid > 1);
+    read_at(&w, SHIM_VA + SHIM_CPUID, &leaf, sizeof leaf);
+    assert_int_equal(leaf.eax, 77);
+    read_at(&w, SHIM_VA + SHIM_SHARED_INFO, &info, sizeof info);
+    assert_int_equal(info.wc_sec, 5);
+    assert_int_equal(info.wc_nsec, 7);
+    assert_int_equal(info.vcpu_info[0].upcall_mask, 1);
+    assert_int_equal(info.vcpu_info[0].time.tsc_timestamp, 1000);
+    gm_unmap(&w.mem);
+}
+
+static void test_a_kernel_that_cannot_be_entered_is_refused(void **state)
+{
+    (void)state;
+    struct kernel k = good();
+    k.segments[1].p_type = PT_NULL;
+    refused(&k, "CONFIG_XEN_PV=y");
+#define REFUSED(why, change) \
+    do { \
+        k = good(); \
+        change; \
+        refused(&k, why); \
+    } while (0)
+    REFUSED("no entry by Xen PV", k.notes[ENTRY].value = 0);
+    REFUSED("hypercall page", k.notes[MOD_START] = note_of(2, VIRT_BASE + KERNEL_AT));
+    REFUSED("MOD_START_PFN", k.notes[MOD_START].value = 0);
+    REFUSED("in none of its segments", k.notes[ENTRY].value = VIRT_BASE + KERNEL_AT + 0x10000);
+    REFUSED("in none of its segments", k.notes[ENTRY].value = 4);
+    REFUSED("PADDR_OFFSET", k.notes[MOD_START] = note_of(4, 1));
+    REFUSED("has 3 bytes", k.notes[ENTRY].head.n_descsz = 3);
+    REFUSED("is cut", k.notes[MOD_START].head.n_descsz = UINT32_MAX);
+    REFUSED("VIRT_BASE", k.notes[BASE].value = 0);
+    REFUSED("VIRT_BASE", k.notes[BASE].value = SHIM_VA);
+    REFUSED("VIRT_BASE", k.notes[BASE].value = VIRT_BASE + PAGE);
+    REFUSED("INIT_P2M", k.notes[P2M].value = 0);
+    REFUSED("INIT_P2M", k.notes[P2M].value = SHIM_M2P_VA);
+    REFUSED("INIT_P2M", k.notes[P2M].value = UINT64_C(511) << 39);
+    REFUSED("INIT_P2M", k.notes[P2M].value = UINT64_C(0xffffff8000000000));
+    REFUSED("INIT_P2M", k.notes[P2M].value = INIT_P2M + PAGE);
+}
+
+static void test_memory_must_have_room(void **state)
+{
+    static char cmdline[XEN_CMDLINE_MAX];
+    struct kernel k = good();
+    struct world w;
+    (void)state;
+    assert_int_equal(load(&w, &k, UINT64_C(4) << 20, ""), -1);
+    assert_int_equal(w.err.code, CL_E_INVALID);
+    gm_unmap(&w.mem);
+    assert_int_equal(load(&w, &k, UINT64_C(22) << 20, ""), -1);
+    assert_non_null(strstr(w.err.text, "this kernel and initrd need"));
+    gm_unmap(&w.mem);
+    assert_int_equal(load(&w, &k, GM_LOW_MAX + (UINT64_C(2) << 20), ""), -1);
+    assert_non_null(strstr(w.err.text, "at most 3072 MiB"));
+    gm_unmap(&w.mem);
+    memset(cmdline, 'x', sizeof cmdline - 1);
+    assert_int_equal(load(&w, &k, MEM, cmdline), -1);
+    assert_int_equal(w.err.code, CL_E_TOOBIG);
+    gm_unmap(&w.mem);
+}
+
+static void test_all_memory_that_it_may_have_can_be_mapped(void **state)
+{
+    struct kernel k = good();
+    struct world w;
+    (void)state;
+    assert_int_equal(load(&w, &k, GM_LOW_MAX, ""), 0);
+    assert_int_equal(gpa_of(&w, SHIM_FRAMES_VA + GM_LOW_MAX - 1), GM_LOW_MAX - 1);
+    gm_unmap(&w.mem);
+}
+
+/* --- the kernel's own stubs ------------------------------------------------------------------- */
+
+enum { STUB_AT = 64, IRET_AT = 128 };
+
+static void put_stubs(uint8_t text[256])
+{
+    static const uint8_t hypercall[] = {0x51, 0x41, 0x53, 0x0f, 0x05, 0x41, 0x5b, 0x59};
+    static const uint8_t iret[] = {0x6a, 0, 0x51, 0x41, 0x53, 0x50, 0xb8,
+                                   0x17, 0, 0,    0,    0x0f, 0x05};
+    memset(text, 0x90, 256);
+    memset(text + STUB_AT - 15, 0xcc, 15);
+    memcpy(text + STUB_AT, hypercall, sizeof hypercall);
+    memcpy(text + IRET_AT, iret, sizeof iret);
+}
+
+static void test_hypercalls_become_calls(void **state)
+{
+    static const struct shim_head head = {.hypercall = UINT64_C(0x1122334455667788),
+                                          .iret = UINT64_C(0x99aabbccddeeff00)};
+    uint8_t text[256], was[256];
+    (void)state;
+    put_stubs(text);
+    assert_int_equal(xenpv_patch(text, sizeof text, &head), 2);
+    assert_memory_equal(text + STUB_AT - 13, &head.hypercall, 8);
+    assert_int_equal(text[STUB_AT + 3], 0xeb);
+    assert_int_equal(STUB_AT + 5 + (int8_t)text[STUB_AT + 4], STUB_AT - 15);
+    assert_int_equal(STUB_AT + (int8_t)text[STUB_AT - 1], STUB_AT + 5);
+    assert_memory_equal(text + IRET_AT + 3, &head.iret, 8);
+    put_stubs(text);
+    text[STUB_AT - 15] = 0x90; /* no room in front */
+    text[IRET_AT + 7] = 0x18;  /* another hypercall */
+    memcpy(was, text, sizeof was);
+    assert_int_equal(xenpv_patch(text, sizeof text, &head), 0);
+    assert_memory_equal(text, was, sizeof was);
+    put_stubs(text);
+    memcpy(text + 200, text + STUB_AT, 8); /* which of two? */
+    memcpy(was, text, sizeof was);
+    assert_int_equal(xenpv_patch(text, sizeof text, &head), 1);
+    assert_memory_equal(text, was, IRET_AT);
+}
+
+/* --- mail ------------------------------------------------------------------------------------ */
+
+static char printed[2 * SHIM_TEXT_MAX];
+static size_t n_printed;
+
+static void take(void *arg, const uint8_t *bytes, size_t n)
+{
+    (void)arg;
+    assert_true(n_printed + n <= sizeof printed);
+    memcpy(printed + n_printed, bytes, n);
+    n_printed += n;
+}
+
+static void test_a_letter_is_bounded(void **state)
+{
+    struct kernel k = good();
+    struct world w;
+    struct serial serial;
+    struct shim_mail mail = {.n = UINT32_MAX, .text = "first\n"};
+    (void)state;
+    assert_int_equal(load(&w, &k, MEM, ""), 0);
+    serial_init(&serial, (struct irq_line){0}, take, NULL);
+    n_printed = 0;
+    assert_int_equal(gm_write(&w.mem, (struct gpa){w.xenpv.area + SHIM_MAIL}, &mail, sizeof mail),
+                     0);
+    assert_true(xenpv_on_mail(&w.xenpv, &w.mem, SHIM_PRINT, &serial));
+    serial_flush(&serial);
+    assert_int_equal(n_printed, SHIM_TEXT_MAX);
+    assert_memory_equal(printed, "first\n", 6);
+    assert_true(xenpv_on_mail(&w.xenpv, &w.mem, 0xff, &serial)); /* no such word */
+    w.xenpv.area = UINT64_MAX - SHIM_MAIL - 8;                   /* nowhere */
+    assert_true(xenpv_on_mail(&w.xenpv, &w.mem, SHIM_PRINT, &serial));
+    assert_int_equal(n_printed, SHIM_TEXT_MAX);
+    gm_unmap(&w.mem);
+}
+
+static void test_a_guest_that_gives_up_says_why(void **state)
+{
+    struct kernel k = good();
+    struct world w;
+    struct serial serial;
+    struct shim_mail mail = {.trap = 14, .ip = 0x1234, .address = 0x5678};
+    struct cl_err err = {0};
+    (void)state;
+    assert_int_equal(load(&w, &k, MEM, ""), 0);
+    serial_init(&serial, (struct irq_line){0}, take, NULL);
+    assert_int_equal(gm_write(&w.mem, (struct gpa){w.xenpv.area + SHIM_MAIL}, &mail, sizeof mail),
+                     0);
+    assert_false(xenpv_on_mail(&w.xenpv, &w.mem, SHIM_GIVE_UP, &serial));
+    mail.ip = 1; /* the first word counts */
+    assert_int_equal(gm_write(&w.mem, (struct gpa){w.xenpv.area + SHIM_MAIL}, &mail, sizeof mail),
+                     0);
+    assert_false(xenpv_on_mail(&w.xenpv, &w.mem, SHIM_GIVE_UP, &serial));
+    assert_int_equal(xenpv_explain(&w.xenpv, &err), -1);
+    assert_non_null(strstr(err.text, "trap 14 at 0x1234, address 0x5678"));
+    gm_unmap(&w.mem);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_kernel_finds_what_xen_promises),
+        cmocka_unit_test(test_the_shim_is_told_of_time_and_processor),
+        cmocka_unit_test(test_a_kernel_that_cannot_be_entered_is_refused),
+        cmocka_unit_test(test_memory_must_have_room),
+        cmocka_unit_test(test_all_memory_that_it_may_have_can_be_mapped),
+        cmocka_unit_test(test_hypercalls_become_calls),
+        cmocka_unit_test(test_a_letter_is_bounded),
+        cmocka_unit_test(test_a_guest_that_gives_up_says_why),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
