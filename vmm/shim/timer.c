@@ -6,6 +6,7 @@
 #include "vmm/shim/shim.h"
 
 enum { MSR_TSC_DEADLINE = 0x6e0, VIRQ_TIMER = 0 };
+#define FAR_NS (UINT64_C(3600) * 1000000000) /* further than this in steps: no product wraps */
 #define REMIND_NS UINT64_C(500000) /* on some hosts an interrupt takes 100 us: it must get on */
 
 static uint64_t scale(uint64_t n, uint64_t by)
@@ -22,7 +23,8 @@ uint64_t timer_now_ns(void)
  * that is over for "at once". */
 static void arm(uint64_t ns)
 {
-    uint64_t now = timer_now_ns(), ticks = ns > now ? scale(ns - now, shim()->tsc_scale) + 1 : 0;
+    uint64_t now = timer_now_ns(), left = ns > now ? ns - now : 0;
+    uint64_t ticks = scale(left < FAR_NS ? left : FAR_NS, shim()->tsc_scale) + 1;
     shim()->armed_ns = ns;
     write_msr(MSR_TSC_DEADLINE, read_tsc() + ticks);
 }

@@ -35,16 +35,26 @@ static int memory_file(uint64_t bytes)
     return fd;
 }
 
-/* An ELF file of one segment, the code at GUEST_AT, with a note that says that PVH enters it there.
- */
+struct note {
+    Elf64_Nhdr head;
+    char owner[4];
+    uint64_t value;
+};
+
+static struct note note_of(uint32_t type, uint64_t value)
+{
+    return (struct note){{4, sizeof value, type}, "Xen", value};
+}
+
+/* An ELF file of one segment, the code at GUEST_AT, with notes that say that PVH enters it there,
+ * and Xen PV, too. */
 static int elf_file(const uint8_t *code, size_t n, uint64_t entry)
 {
+    enum { ENTRY = 1, VIRT_BASE = 3, INIT_P2M = 15, MOD_START_PFN = 16, PHYS32_ENTRY = 18 };
     struct {
         Elf64_Ehdr head;
         Elf64_Phdr segments[2];
-        Elf64_Nhdr note;
-        char owner[4];
-        uint32_t pvh;
+        struct note notes[5];
     } file = {
         .head = {.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
                  .e_type = ET_EXEC,
@@ -61,11 +71,11 @@ static int elf_file(const uint8_t *code, size_t n, uint64_t entry)
                       .p_memsz = n},
                      {.p_type = PT_NOTE,
                       .p_offset = sizeof file.head + sizeof file.segments,
-                      .p_filesz = sizeof file.note + sizeof file.owner + sizeof file.pvh,
+                      .p_filesz = sizeof file.notes,
                       .p_align = 4}},
-        .note = {.n_namesz = 4, .n_descsz = 4, .n_type = 18}, /* XEN_ELFNOTE_PHYS32_ENTRY */
-        .owner = "Xen",
-        .pvh = GUEST_AT,
+        .notes = {note_of(PHYS32_ENTRY, GUEST_AT), note_of(ENTRY, GUEST_LINEAR + GUEST_AT),
+                  note_of(VIRT_BASE, GUEST_LINEAR), note_of(INIT_P2M, UINT64_C(1) << 39),
+                  note_of(MOD_START_PFN, 1)},
     };
     int fd = memory_file(0);
     assert_int_equal(write(fd, &file, sizeof file), sizeof file);
@@ -97,7 +107,7 @@ static int open_kvm(void)
     return fd;
 }
 
-static void open_guest(struct guest *g, int kernel_fd, unsigned vcpus, bool pvh)
+static void open_guest(struct guest *g, int kernel_fd, unsigned vcpus, enum vm_entry entry)
 {
     struct cl_err err = {0};
     *g = (struct guest){.ram_fd = memory_file(GUEST_MEM),
@@ -105,19 +115,25 @@ static void open_guest(struct guest *g, int kernel_fd, unsigned vcpus, bool pvh)
                         .kvm_fd = open_kvm(),
                         .kernel_fd = kernel_fd};
     struct vm_config config = guest_config(g, vcpus);
-    config.entry = pvh ? VM_ENTRY_PVH : VM_ENTRY_ANY;
+    config.entry = entry;
     if (vm_create(&config, &g->vm, &err) < 0 || vm_boot(g->vm, &err) < 0)
         fail_msg("%s", err.text);
 }
 
 void guest_open(struct guest *g, const uint8_t *code, const uint8_t *end, unsigned vcpus)
 {
-    open_guest(g, elf_file(code, (size_t)(end - code), GUEST_AT), vcpus, false);
+    open_guest(g, elf_file(code, (size_t)(end - code), GUEST_AT), vcpus, VM_ENTRY_ANY);
 }
 
 void guest_open_pvh(struct guest *g, const uint8_t *code, const uint8_t *end, bool forced)
 {
-    open_guest(g, elf_file(code, (size_t)(end - code), forced ? GUEST_AT : 0), 1, forced);
+    open_guest(g, elf_file(code, (size_t)(end - code), forced ? GUEST_AT : 0), 1,
+               forced ? VM_ENTRY_PVH : VM_ENTRY_ANY);
+}
+
+void guest_open_xenpv(struct guest *g, const uint8_t *code, const uint8_t *end)
+{
+    open_guest(g, elf_file(code, (size_t)(end - code), GUEST_AT), 1, VM_ENTRY_XENPV);
 }
 
 void guest_open_file(struct guest *g, const char *path)
@@ -125,7 +141,7 @@ void guest_open_file(struct guest *g, const char *path)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         fail_msg("%s: %m", path);
-    open_guest(g, fd, 1, false);
+    open_guest(g, fd, 1, VM_ENTRY_ANY);
 }
 
 void guest_restore(struct guest *g, int ram_fd, int state_fd, unsigned vcpus)

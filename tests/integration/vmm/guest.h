@@ -14,6 +14,7 @@
 #include "vmm/vm.h"
 
 #define GUEST_AT 0x100000
+#define GUEST_LINEAR UINT64_C(0xffffffff80000000)
 #define GUEST_MEM (UINT64_C(32) << 20)
 
 #define GUEST(name, text) \
@@ -51,6 +52,8 @@ struct vm_config guest_config(const struct guest *g, unsigned vcpus);
 void guest_open(struct guest *g, const uint8_t *code, const uint8_t *end, unsigned vcpus);
 /* One of 32-bit code that is entered by PVH, forced or because the kernel has no other entry. */
 void guest_open_pvh(struct guest *g, const uint8_t *code, const uint8_t *end, bool forced);
+/* One that is entered by Xen PV, at CPL3 in 64-bit mode, at GUEST_LINEAR + GUEST_AT. */
+void guest_open_xenpv(struct guest *g, const uint8_t *code, const uint8_t *end);
 /* One of a kernel's file. */
 void guest_open_file(struct guest *g, const char *path);
 /* One restored from the state in state_fd and the RAM in ram_fd (both borrowed). */

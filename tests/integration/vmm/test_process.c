@@ -67,6 +67,18 @@ static void test_a_boot_may_ask_for_pvh(void **state)
     }
 }
 
+/* Under the filters of the real process. */
+static void test_a_boot_may_ask_for_xen_pv(void **state)
+{
+    (void)state;
+    struct process p;
+    process_open(&p, guest_ends, guest_ends_end);
+    p.boot_flags = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_OWN_RAM;
+    process_boot(&p);
+    process_hears_end(&p, CONTROL_END_GUEST, "the guest ended itself");
+    process_close(&p);
+}
+
 static bool counts_on(const struct process *p)
 {
     uint64_t from = count(p);
@@ -370,6 +382,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_guest_runs_to_its_end),
         cmocka_unit_test(test_a_boot_may_ask_for_pvh),
+        cmocka_unit_test(test_a_boot_may_ask_for_xen_pv),
         cmocka_unit_test(test_it_pauses_resumes_tells_figures_and_stops),
         cmocka_unit_test(test_its_disk_grows_while_it_runs_and_while_it_does_not),
         cmocka_unit_test(test_a_snapshot_goes_on_in_fresh_processes),

@@ -1,0 +1,166 @@
+/* Xen-PV guests of a few instructions: where they start, and what comes of hypercalls that no
+ * kernel would make. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/integration/vmm/guest.h"
+
+GUEST(level, "mov %cs, %eax\n out %al, $0xf4\n 98: jmp 98b\n");
+GUEST(told, "mov (%rsi), %al\n out %al, $0xf4\n 98: jmp 98b\n");
+/* Hypercall 29 (sched_op), 2 (shutdown), reason 0. */
+GUEST(off, "pushq $0\n mov %rsp, %rsi\n mov $2, %edi\n mov $29, %eax\n syscall\n" GUEST_EXIT(1));
+/* Hypercalls 30 (callback_op: events), 32 (event_channel_op: VIRQ 0), 15 (set_timer_op: a moment
+ * that is over) and 29 (sched_op: block); then the event comes. */
+GUEST(waits, "lea 1f(%rip), %rax\n push %rax\n pushq $0\n mov %rsp, %rsi\n xor %edi, %edi\n"
+             "mov $30, %eax\n syscall\n"
+             "pushq $0\n pushq $0\n mov %rsp, %rsi\n mov $1, %edi\n mov $32, %eax\n syscall\n"
+             "mov $1, %edi\n mov $15, %eax\n syscall\n"
+             "mov $1, %edi\n mov $29, %eax\n syscall\n" GUEST_EXIT(1) "1:\n" GUEST_EXIT(9));
+GUEST(prints,
+      "mov $0, %edi\n mov $3, %esi\n lea 1f(%rip), %rdx\n mov $18, %eax\n syscall\n" GUEST_EXIT(
+          5) "1: .ascii \"abc\"\n");
+GUEST(faults, "mov 0x1234, %eax\n" GUEST_EXIT(1));
+/* A letter without the shim: no such word, then "I give up". */
+GUEST(forges,
+      "mov $0x508, %edx\n mov $0x77, %al\n out %al, %dx\n mov $2, %al\n out %al, %dx\n" GUEST_EXIT(
+          1));
+
+static struct vm_report run(struct guest *g)
+{
+    struct cl_err err = {0};
+    struct vm_report report;
+    if (vm_run(g->vm, &err) < 0)
+        fail_msg("%s", err.text);
+    guest_await_end(g, &report);
+    return report;
+}
+
+static struct vm_report run_code(const uint8_t *code, const uint8_t *end)
+{
+    struct guest g;
+    guest_open_xenpv(&g, code, end);
+    struct vm_report report = run(&g);
+    guest_close(&g);
+    return report;
+}
+
+#define ENDS_WITH(name, number) \
+    do { \
+        struct vm_report r = run_code(guest_##name, guest_##name##_end); \
+        assert_int_equal(r.end, VM_EXIT); \
+        assert_int_equal(r.status, number); \
+    } while (0)
+
+static void test_a_kernel_starts_at_cpl3(void **state)
+{
+    (void)state;
+    ENDS_WITH(level, 0x33);
+    ENDS_WITH(told, 'x'); /* "xen-3.0-x86_64" */
+}
+
+static void test_it_waits_for_its_timer(void **state)
+{
+    (void)state;
+    ENDS_WITH(waits, 9);
+}
+
+static void test_it_switches_itself_off(void **state)
+{
+    (void)state;
+    assert_int_equal(run_code(guest_off, guest_off_end).end, VM_OFF);
+}
+
+static void test_it_prints(void **state)
+{
+    (void)state;
+    struct guest g;
+    char text[8];
+    guest_open_xenpv(&g, guest_prints, guest_prints_end);
+    assert_int_equal(run(&g).status, 5);
+    guest_printed(&g, text, sizeof text);
+    assert_string_equal(text, "abc");
+    guest_close(&g);
+}
+
+static void gives_up(const struct vm_report *report, const char *why)
+{
+    assert_int_equal(report->end, VM_FAILED);
+    if (!strstr(report->err.text, "broke its contract") || !strstr(report->err.text, why))
+        fail_msg("'%s' is not in: %s", why, report->err.text);
+}
+
+static void test_a_fault_that_it_does_not_take_ends_it(void **state)
+{
+    (void)state;
+    struct vm_report report = run_code(guest_faults, guest_faults_end);
+    gives_up(&report, "trap 14 at 0xffffffff80100000, address 0x1234");
+    report = run_code(guest_forges, guest_forges_end);
+    gives_up(&report, "trap 0");
+}
+
+/* --- hypercalls with nonsense ------------------------------------------------------------------
+ */
+
+enum { SAYS = 21 };
+
+static uint8_t *put(uint8_t *at, const uint8_t *opcode, size_t n, uint32_t value)
+{
+    memcpy(at, opcode, n);
+    memcpy(at + n, &value, sizeof value);
+    return at + n + sizeof value;
+}
+
+/* All arguments are the value (extended by its sign); ends with SAYS when the hypercall returns. */
+static size_t put_hypercall(uint8_t code[64], uint32_t number, uint32_t value)
+{
+    static const uint8_t moves[][3] = {{0x48, 0xc7, 0xc7},
+                                       {0x48, 0xc7, 0xc6},
+                                       {0x48, 0xc7, 0xc2}, /* RDI, RSI, RDX */
+                                       {0x49, 0xc7, 0xc2},
+                                       {0x49, 0xc7, 0xc0}}; /* R10, R8 */
+    static const uint8_t mov_eax[] = {0xb8},
+                         end[] = {0x0f, 0x05, 0xb0, SAYS, 0xe6, 0xf4, 0xeb, 0xfe};
+    uint8_t *at = code;
+    for (size_t i = 0; i < CL_COUNT(moves); i++)
+        at = put(at, moves[i], sizeof moves[i], value);
+    at = put(at, mov_eax, sizeof mov_eax, number);
+    memcpy(at, end, sizeof end);
+    return (size_t)(at + sizeof end - code);
+}
+
+static void test_no_hypercall_does_more_than_end_its_guest(void **state)
+{
+    enum { NUMBERS = 48 };
+    static const uint32_t values[] = {0x10, 0xfffffff8};
+    unsigned returned = 0;
+    (void)state;
+    for (uint32_t i = 0; i < NUMBERS * CL_COUNT(values); i++) {
+        uint8_t code[64];
+        size_t n = put_hypercall(code, i / CL_COUNT(values), values[i % CL_COUNT(values)]);
+        struct vm_report report = run_code(code, code + n);
+        if (report.end == VM_EXIT)
+            returned++;
+        else
+            gives_up(&report, "trap ");
+    }
+    assert_true(returned > NUMBERS && returned < NUMBERS * CL_COUNT(values));
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_kernel_starts_at_cpl3),
+        cmocka_unit_test(test_it_waits_for_its_timer),
+        cmocka_unit_test(test_it_switches_itself_off),
+        cmocka_unit_test(test_it_prints),
+        cmocka_unit_test(test_a_fault_that_it_does_not_take_ends_it),
+        cmocka_unit_test(test_no_hypercall_does_more_than_end_its_guest),
+    };
+    int skip = guest_skip();
+    return skip ? skip : cmocka_run_group_tests(tests, NULL, NULL);
+}
