@@ -3,7 +3,7 @@
 set(shim_dir ${CMAKE_CURRENT_LIST_DIR})
 file(GLOB shim_sources CONFIGURE_DEPENDS ${shim_dir}/*.c ${shim_dir}/*.S)
 file(GLOB shim_headers CONFIGURE_DEPENDS ${shim_dir}/*.h)
-set(shim_flags -std=gnu17 -O2 -ffreestanding -fpie -fvisibility=hidden -fno-strict-aliasing
+set(shim_flags -std=gnu17 -O2 -ffreestanding -fno-builtin -fpie -fvisibility=hidden -fno-strict-aliasing
     -mgeneral-regs-only -mno-red-zone -mfsgsbase -fno-stack-protector -fcf-protection=none
     -fno-asynchronous-unwind-tables -fno-jump-tables -Wall -Wextra -Wshadow -Wconversion
     -Wstrict-prototypes -Wmissing-prototypes -Wno-unused-command-line-argument)

@@ -96,7 +96,7 @@ void load_root(uint64_t gpa);
 void flush_page(uint64_t address);
 void write_msr(uint32_t index, uint64_t value);
 void wait_for_irq(void);
-extern const uint8_t waited[];
+extern const uint8_t waited[] __attribute__((visibility("hidden")));
 /* What entry.S calls. */
 int64_t hypercall(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t number);
 void trap(struct frame *f);
