@@ -369,3 +369,11 @@ void cpuid_xenpv(const struct kvm_cpuid_table *of_kvm, struct kvm_cpuid_table *r
         ret_table->entries[n++] = xen_leaves[i];
     ret_table->nent = n;
 }
+
+bool cpuid_host_virtualizes(void)
+{
+    uint32_t a, b, c = 0, d;
+    if (__get_cpuid(1, &a, &b, &c, &d) && c & BIT(5)) /* VMX */
+        return true;
+    return __get_cpuid(BIT(31) | 1, &a, &b, &c, &d) && c & BIT(2); /* SVM */
+}

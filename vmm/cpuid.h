@@ -4,7 +4,7 @@
  * host shows nothing that we do not save in a snapshot or have not thought about.  The same host
  * and shape give the same table, which a snapshot holds and a clone must match byte for byte.
  *
- * Pure, but for cpuid_host().  Reference: Intel SDM 2A, CPUID; AMD APM 3, appendix E; Linux
+ * Pure, but for cpuid_host…().  Reference: Intel SDM 2A, CPUID; AMD APM 3, appendix E; Linux
  * Documentation/virt/kvm/x86/cpuid.rst.
  */
 #ifndef CL_VMM_CPUID_H
@@ -30,6 +30,9 @@ int cpuid_filter(const struct kvm_cpuid_table *supported, const struct cpuid_sha
 void cpuid_host(struct kvm_cpuid_table *ret_table);
 /* Does such a table have XSAVE, which such a KVM lacks and every processor of these years has? */
 bool cpuid_has_xsave(const struct kvm_cpuid_table *table);
+
+/* Has this processor VMX or SVM, so that its KVM runs ring 0 natively? */
+bool cpuid_host_virtualizes(void);
 
 /* What of such a table the kernel of a Xen-PV guest sees, which has no ring 0: no features that
  * need it, and Xen's leaves instead of KVM's.  CPL3 is told the truth by the processor, or

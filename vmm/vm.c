@@ -86,11 +86,23 @@ void vm_report(struct vm *vm, struct vm_report *ret_report)
 
 /* --- assembly ------------------------------------------------------------------------------ */
 
-static int check_config(const struct vm_config *config, struct cl_err *err)
+/* Where ring 0 is native SYSCALL leads there, and the shim has no way back from it. */
+static int check_xenpv(const struct vm_config *config, struct cl_err *err)
 {
-    if (config->entry == VM_ENTRY_XENPV && config->vcpus > 1)
+    if (cpuid_host_virtualizes())
+        return cl_fail(err, CL_E_UNIMPL, 0,
+                       "a kernel is entered by Xen PV only where KVM interprets ring 0; this "
+                       "processor has VMX or SVM, boot it the ordinary way");
+    if (config->vcpus > 1)
         return cl_fail(err, CL_E_UNIMPL, 0,
                        "%u vCPUs; a machine that is entered by Xen PV has 1 so far", config->vcpus);
+    return 0;
+}
+
+static int check_config(const struct vm_config *config, struct cl_err *err)
+{
+    if (config->entry == VM_ENTRY_XENPV && check_xenpv(config, err) < 0)
+        return -1;
     if (config->vcpus == 0 || config->vcpus > VM_VCPUS_MAX)
         return cl_fail(err, CL_E_INVALID, 0, "%u vCPUs; want 1 to %d", config->vcpus, VM_VCPUS_MAX);
     return kvm_check(config->kvm_fd, err);

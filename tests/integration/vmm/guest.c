@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "vmm/cpuid.h"
 
 enum { WAIT_S = 20 };
 
@@ -25,6 +26,15 @@ int guest_skip(void)
     }
     (void)close(fd);
     return 0;
+}
+
+int guest_skip_xenpv(void)
+{
+    if (cpuid_host_virtualizes()) {
+        (void)printf("skipped: Xen PV is for hosts without VMX and SVM so far\n");
+        return 77;
+    }
+    return guest_skip();
 }
 
 static int memory_file(uint64_t bytes)

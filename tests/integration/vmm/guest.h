@@ -46,6 +46,8 @@ struct guest {
 
 /* 77, with a reason on stdout, where there is no usable /dev/kvm; else 0. */
 int guest_skip(void);
+/* The same for a guest that is entered by Xen PV, which some hosts cannot have. */
+int guest_skip_xenpv(void);
 /* What a machine of these files is made from, to be booted. */
 struct vm_config guest_config(const struct guest *g, unsigned vcpus);
 /* A machine with this code at its entry, not yet running.  Fails the test when it cannot be. */

@@ -161,6 +161,6 @@ int main(void)
         cmocka_unit_test(test_a_fault_that_it_does_not_take_ends_it),
         cmocka_unit_test(test_no_hypercall_does_more_than_end_its_guest),
     };
-    int skip = guest_skip();
+    int skip = guest_skip_xenpv();
     return skip ? skip : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -178,7 +178,7 @@ int main(void)
         cmocka_unit_test(test_it_cannot_be_saved_and_says_so),
         cmocka_unit_test(test_it_has_one_processor),
     };
-    int skip = guest_skip();
+    int skip = guest_skip_xenpv();
     if (skip)
         return skip;
     if (access(kernel_path, R_OK) < 0) {
