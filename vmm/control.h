@@ -75,7 +75,7 @@ enum { CONTROL_MAC_BYTES = 6 };
 enum control_boot {
     CONTROL_BOOT_BY_PVH = 1U << 0,  /* even where the kernel has a 64-bit entry */
     CONTROL_BOOT_OWN_RAM = 1U << 1, /* in memory of its own, which SAVE writes to CONTROL_FD_RAM */
-    CONTROL_BOOT_BY_XENPV = 1U << 2 /* by Xen PV: 1 vCPU, no SAVE; not with CONTROL_BOOT_BY_PVH */
+    CONTROL_BOOT_BY_XENPV = 1U << 2 /* by Xen PV: 1 vCPU; not with CONTROL_BOOT_BY_PVH */
 };
 
 struct control_setup {
@@ -84,7 +84,7 @@ struct control_setup {
     uint64_t mem_bytes;
     uint32_t fds;                   /* bit N = enum control_fd N comes along */
     uint8_t mac[CONTROL_MAC_BYTES]; /* of the network card: unicast; zeros without one */
-    uint8_t flags;                  /* of a BOOT: enum control_boot; else 0 */
+    uint8_t flags;                  /* enum control_boot; of a RESTORE: whether by Xen PV */
     uint8_t zero[5];
 };
 

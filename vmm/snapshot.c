@@ -58,16 +58,18 @@ static int load_clock(struct state_reader *in, struct clock_state *ret_clock, st
     return state_leave(in, err);
 }
 
-/* What a state depends on of this host: what its guests know of the processor, and which registers
- * there are. */
+/* What a state depends on of this host: what its guests know of the processor, which registers
+ * there are, and whether the guest has a ring 0. */
 static void baseline_of(const struct vm *vm, uint8_t ret_digest[static SHA256_BYTES])
 {
     struct sha256 sha;
+    const uint8_t is_xenpv = vm->config.entry == VM_ENTRY_XENPV;
     sha256_init(&sha);
     for (unsigned i = 0; i < vm->n_vcpus; i++)
         sha256_add(&sha, vm->cpuid[i].entries, vm->cpuid[i].nent * sizeof vm->cpuid[i].entries[0]);
     for (uint32_t i = 0; i < vm->msrs.nmsrs; i++)
         sha256_add(&sha, &vm->msrs.entries[i].index, sizeof vm->msrs.entries[i].index);
+    sha256_add(&sha, &is_xenpv, sizeof is_xenpv);
     sha256_end(&sha, ret_digest);
 }
 
@@ -122,8 +124,6 @@ int vm_save(struct vm *vm, int state_fd, struct cl_err *err)
     struct clock_state clock;
     size_t n;
     struct state_head head = head_of(vm);
-    if (vm->xenpv.on)
-        return cl_fail(err, CL_E_UNIMPL, 0, "a machine that was entered by Xen PV cannot be saved");
     state_writer_init(&out, vm->state, sizeof vm->state, &head);
     if (get_clock(vm->vm_fd, &clock, err) < 0 || save_vcpus(vm, &out, err) < 0)
         return -1;
@@ -179,13 +179,17 @@ static int load_vcpus(struct state_reader *in, const struct vm *vm, struct vcpu_
     return 0;
 }
 
-/* Every TSC goes on from the moment of the save, all by the same step. */
-static int set_vcpus(const struct vm *vm, struct vcpu_state *states,
-                     const struct clock_state *clock, struct cl_err *err)
+/* Every TSC goes on from the moment of the save, all by the same step; a Xen-PV guest's is the
+ * host's, and its time is moved instead. */
+static int set_vcpus(struct vm *vm, struct vcpu_state *states, const struct clock_state *clock,
+                     struct cl_err *err)
 {
-    uint64_t slept = clock->host_tsc - __rdtsc();
+    bool is_xenpv = vm->config.entry == VM_ENTRY_XENPV;
+    uint64_t slept = __rdtsc() - clock->host_tsc;
+    if (is_xenpv && xenpv_wake(&vm->mem, slept, &vm->xenpv, err) < 0)
+        return -1;
     for (unsigned i = 0; i < vm->n_vcpus; i++) {
-        states[i].tsc_offset += slept;
+        states[i].tsc_offset -= is_xenpv ? 0 : slept;
         if (vcpu_state_set(vm->vcpus[i].fd, &states[i], err) < 0)
             return cl_wrap(err, "restore vCPU %u", i);
     }

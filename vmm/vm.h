@@ -32,7 +32,7 @@ struct vmm_filter;
 enum vm_entry {
     VM_ENTRY_ANY = 0, /* in 64-bit mode, or by PVH when the kernel has no such entry */
     VM_ENTRY_PVH,     /* by PVH (vmm/boot.h) */
-    VM_ENTRY_XENPV,   /* by Xen PV (vmm/xenpv.h); such a machine cannot be saved yet */
+    VM_ENTRY_XENPV,   /* by Xen PV (vmm/xenpv.h) */
 };
 
 struct vm_config {
@@ -45,11 +45,11 @@ struct vm_config {
     bool own_ram; /* vm_boot() in memory of its own, faster (vmm/mem.h: gm_alloc); vm_save() writes
                      it to ram_fd */
     int kernel_fd, initrd_fd; /* read by vm_boot(); initrd_fd -1 = none */
-    enum vm_entry entry;      /* how vm_boot() enters the kernel */
-    int root_fd;              /* read-only disk; -1 = none */
-    int scratch_fd;           /* writable disk; -1 = none */
-    int channel_fd;           /* host's side of the agent's vsock port; -1 = no vsock */
-    int net_fd;               /* the network card's wire (vmm/net.h); -1 = no card */
+    enum vm_entry entry; /* how vm_boot() enters the kernel, or did before the state was saved */
+    int root_fd;         /* read-only disk; -1 = none */
+    int scratch_fd;      /* writable disk; -1 = none */
+    int channel_fd;      /* host's side of the agent's vsock port; -1 = no vsock */
+    int net_fd;          /* the network card's wire (vmm/net.h); -1 = no card */
     uint8_t mac[VM_MAC_BYTES];
     int console_fd;                       /* serial output; -1 = nowhere */
     int state_fd;                         /* read by vm_restore() */

@@ -6,7 +6,9 @@
 
 #include "vmm/msr.h"
 #include "vmm/shim/state.h"
+#include "vmm/shim/xen.h"
 #include "vmm/vcpu_state.h"
+#include "vmm/xenpv_priv.h"
 
 /* --- the first registers ------------------------------------------------------------------- */
 
@@ -106,6 +108,48 @@ int xenpv_set_registers(int vcpu_fd, const struct xenpv_entry *entry,
         vcpu_state_set_tsc_offset(vcpu_fd, 0, err) < 0)
         return -1;
     return KVM_CALL(vcpu_fd, KVM_SET_REGS, &r, err);
+}
+
+/* --- a clone's time ------------------------------------------------------------------------ */
+
+/* When the guest's time was 0, so many ticks later. */
+static int move_birth(const struct guest_mem *mem, uint64_t area, uint64_t slept,
+                      struct cl_err *err)
+{
+    struct gpa at = {area + SHIM_STATE + offsetof(struct shim_state, tsc_start)};
+    uint64_t tsc;
+    if (gm_read(mem, at, &tsc, sizeof tsc) < 0)
+        return cl_fail(err, CL_E_INVALID, 0, "no shim in this memory");
+    tsc += slept;
+    return gm_write(mem, at, &tsc, sizeof tsc) < 0 ? cl_fail(err, CL_E_INVALID, 0, "shim's time")
+                                                   : 0;
+}
+
+/* Where the guest says that its kernel has a copy: its own memory, so its own trouble if it lies.
+ * A reader that was interrupted sees another version and reads again. */
+static void move_copy(const struct guest_mem *mem, uint64_t gpa, uint64_t slept)
+{
+    struct xen_time_info time;
+    if (gpa == 0 || gm_read(mem, (struct gpa){gpa}, &time, sizeof time) < 0)
+        return;
+    time.version += 2;
+    time.tsc_timestamp += slept;
+    (void)!gm_write(mem, (struct gpa){gpa}, &time, sizeof time);
+}
+
+int xenpv_wake(const struct guest_mem *mem, uint64_t slept, struct xenpv *ret_xenpv,
+               struct cl_err *err)
+{
+    uint64_t area, times[SHIM_TIMES];
+    if (xenpv_divide(mem, &area, err) < 0 || move_birth(mem, area, slept, err) < 0)
+        return -1;
+    struct gpa at = {area + SHIM_STATE + offsetof(struct shim_state, times)};
+    if (gm_read(mem, at, times, sizeof times) < 0)
+        return cl_fail(err, CL_E_INVALID, 0, "no shim in this memory");
+    for (int i = 0; i < SHIM_TIMES; i++)
+        move_copy(mem, times[i], slept);
+    *ret_xenpv = (struct xenpv){.on = true, .area = area};
+    return 0;
 }
 
 /* --- while it runs ------------------------------------------------------------------------- */

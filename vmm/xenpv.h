@@ -1,6 +1,7 @@
 /* vmm/xenpv.h - a stock kernel, entered as a Xen-PV guest: natively where KVM interprets ring 0.
  *
  *     xenpv_load ──► xenpv_set_registers ──► the guest runs ──► xenpv_on_mail, now and then
+ *     xenpv_wake, in a clone ──────────────────┘
  *
  * All of the guest is at CPL3, the kernel too, so that such a KVM need not interpret it.  The
  * hypervisor that the kernel sees is the shim (vmm/shim), a small program inside the guest; to the
@@ -60,6 +61,11 @@ int xenpv_load(const struct guest_mem *mem, const struct xenpv_input *input,
 /* The only vCPU to its entry, with its local APIC; its TSC becomes the host's. */
 int xenpv_set_registers(int vcpu_fd, const struct xenpv_entry *entry,
                         const struct kvm_cpuid_table *cpuid, struct cl_err *err) CL_MUST;
+/* In the memory of a clone, before its vCPU gets its registers: what the shim keeps is all there.
+ * Its time goes on from where it was, so many ticks of the host's TSC ago; the TSC itself, which
+ * CPL3 reads natively, does not.  INVALID when memory has no room for a shim. */
+int xenpv_wake(const struct guest_mem *mem, uint64_t slept, struct xenpv *ret_xenpv,
+               struct cl_err *err) CL_MUST;
 /* The guest wrote this byte to SHIM_PORT: read its letter.  False when it gave up. */
 bool xenpv_on_mail(struct xenpv *xenpv, const struct guest_mem *mem, uint8_t word,
                    struct serial *serial);

@@ -84,6 +84,8 @@ static void put_state(struct area *a, const struct xenpv_plan *plan,
     s->ns_scale = ((uint64_t)TICKS_PER_NS << 32) / input->tsc_khz;
     s->tsc_scale = ((uint64_t)input->tsc_khz << 32) / TICKS_PER_NS;
     s->vcpu_info = SHIM_VA + SHIM_SHARED_INFO;
+    s->times[SHIM_TIME_VCPU] =
+        a->gpa + SHIM_SHARED_INFO + offsetof(struct xen_shared_info, vcpu_info[0].time);
     s->channels[XEN_PORT_STORE] = s->channels[XEN_PORT_CONSOLE] = CHANNEL_REMOTE;
     put_msrs(s);
     put_cpuid(a, s, input->cpuid);

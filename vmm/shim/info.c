@@ -110,13 +110,22 @@ static int64_t move_vcpu_info(const struct register_info *r)
     struct xen_vcpu_info *to = (void *)((uint8_t *)frame_at(r->frame) + offset);
     *to = *vcpu_info();
     shim()->vcpu_info = (uint64_t)to;
+    shim()->times[SHIM_TIME_VCPU] =
+        (r->frame << 12) + offset + offsetof(struct xen_vcpu_info, time);
     return 0;
 }
 
-/* A copy of the time for the vDSO, which user code reads without a system call. */
+/* A copy of the time for the vDSO, which user code reads without a system call; at 0, no more. */
 static int64_t copy_time(const uint64_t *address)
 {
-    *(struct xen_time_info *)guest(*address) = vcpu_info()->time;
+    uint64_t gpa = 0;
+    if (*address != 0) {
+        gpa = mmu_physical(*address);
+        if (gpa == 0)
+            return -XEN_EINVAL;
+        *(struct xen_time_info *)guest(*address) = vcpu_info()->time;
+    }
+    shim()->times[SHIM_TIME_VDSO] = gpa;
     return 0;
 }
 

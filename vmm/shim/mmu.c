@@ -56,6 +56,14 @@ static uint64_t *leaf_of(uint64_t va)
     return entry_at(frame, va, 1);
 }
 
+uint64_t mmu_physical(uint64_t va)
+{
+    const uint64_t *entry = leaf_of(va);
+    if (!entry || !(*entry & PRESENT) || !is_frame(frame_of(*entry)))
+        return 0;
+    return (frame_of(*entry) << 12) + (va & 4095);
+}
+
 bool mmu_open_path(uint64_t va)
 {
     uint64_t frame = shim()->root >> 12;

@@ -117,6 +117,8 @@ int64_t mmu_update_va(uint64_t va, uint64_t entry, uint64_t flags);
 int64_t mmu_extended(uint64_t ops, uint64_t n);
 /* The tables that lead to va become ones that CPL3 may use; true when one was not. */
 bool mmu_open_path(uint64_t va);
+/* The guest-physical address of a linear one; 0 when no page of 4 KiB of RAM is there. */
+uint64_t mmu_physical(uint64_t va);
 
 /* event.c */
 int64_t event_op(uint64_t op, uint64_t arg);

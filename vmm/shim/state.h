@@ -1,7 +1,7 @@
 /* vmm/shim/state.h - what the shim and the monitor share, all of it in the guest's RAM.
  *
  * The monitor fills it in before the first instruction.  While the guest runs it reads the mail, as
- * the word of an attacker, and nothing else.
+ * the word of an attacker, and nothing else; before a clone's first instruction it moves the times.
  */
 #ifndef CL_VMM_SHIM_STATE_H
 #define CL_VMM_SHIM_STATE_H
@@ -35,6 +35,9 @@ struct shim_msr {
     uint64_t value; /* what it reads as; what is written to it is lost */
 };
 
+/* Where the kernel keeps a struct xen_time_info. */
+enum shim_time { SHIM_TIME_VCPU, SHIM_TIME_VDSO, SHIM_TIMES };
+
 enum shim_channel { CHANNEL_FREE = 0, CHANNEL_VIRQ, CHANNEL_IPI, CHANNEL_REMOTE };
 
 struct shim_state {
@@ -66,6 +69,7 @@ struct shim_state {
     uint8_t channels[SHIM_CHANNELS]; /* enum shim_channel */
     uint32_t virqs[SHIM_VIRQS];      /* the port of each; 0 = none */
     struct shim_trap traps[SHIM_TRAPS];
+    uint64_t times[SHIM_TIMES]; /* guest-physical, by enum shim_time; 0 = nowhere */
 };
 #define AT(field, offset) \
     _Static_assert(offsetof(struct shim_state, field) == (offset), "the assembler's")

@@ -1,9 +1,10 @@
 /* tests/integration/vmm/clone_main.c - a stock kernel, saved while it runs, goes on in clones.
  *
- * usage: vmm_clone MEMORY_MIB VCPUS VMLINUX INITRD CLONES
+ * usage: vmm_clone [--xenpv] MEMORY_MIB VCPUS VMLINUX INITRD CLONES
  * The initrd's /init is `ticks`.  Boots, saves at tick 10, then restores CLONES machines one after
- * the other.  Each must say the tick that comes next, and a clock that went on from there.
- * Prints its figures; exit status 1 when a clone did not go on.  No jail: for tests only.
+ * the other, the first after a nap.  Each must say the tick that comes next, and a clock that went
+ * on from there. Prints its figures; exit status 1 when a clone did not go on.  No jail: for tests
+ * only.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -17,10 +18,10 @@
 #include "base/clock.h"
 #include "vmm/vm.h"
 
-enum { SAVE_AT = 10, WAIT_S = 120, CLOCK_SLACK_MS = 2000 };
+enum { SAVE_AT = 10, WAIT_S = 120, CLOCK_SLACK_MS = 2000, NAP_S = 3 };
 
 #define CMDLINE \
-    "console=ttyS0 panic=-1 quiet cryptomgr.notests random.trust_cpu=on no_timer_check lsm= " \
+    "panic=-1 quiet cryptomgr.notests random.trust_cpu=on no_timer_check lsm= " \
     "ipv6.disable=1 numa=off nowatchdog 8250.nr_uarts=1 pci=off mitigations=off"
 
 static void die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
@@ -140,13 +141,17 @@ int main(int argc, char **argv)
     struct cl_err err = {0};
     struct machine m;
     long long ms = 0;
+    bool is_xenpv = argc > 1 && strcmp(argv[1], "--xenpv") == 0;
+    argc -= is_xenpv;
+    argv += is_xenpv;
     if (argc != 6)
-        die("usage: vmm_clone MEMORY_MIB VCPUS VMLINUX INITRD CLONES");
+        die("usage: vmm_clone [--xenpv] MEMORY_MIB VCPUS VMLINUX INITRD CLONES");
     int clones = (int)strtol(argv[5], NULL, 10);
     struct vm_config config = {
         .mem_bytes = strtoull(argv[1], NULL, 10) << 20,
         .vcpus = (unsigned)strtoul(argv[2], NULL, 10),
-        .cmdline = CMDLINE,
+        .cmdline = is_xenpv ? "console=hvc0 " CMDLINE : "console=ttyS0 " CMDLINE,
+        .entry = is_xenpv ? VM_ENTRY_XENPV : VM_ENTRY_ANY,
         .kvm_fd = open_file("/dev/kvm", O_RDWR),
         .ram_fd = memfd_create("guest", MFD_CLOEXEC),
         .kernel_fd = open_file(argv[3], O_RDONLY),
@@ -169,6 +174,7 @@ int main(int argc, char **argv)
         die("%s", err.text);
     (void)printf("pause and save: %.2f ms\n", (double)(cl_now_ns() - begin) / 1e6);
     end(&m);
+    (void)sleep(NAP_S);
     config.restore = true;
     double *took = calloc((size_t)clones, sizeof *took);
     for (int i = 0; took && i < clones; i++)

@@ -143,22 +143,6 @@ static void test_a_stock_kernel_serves_its_programs_and_ends(void **state)
     close_files(&m);
 }
 
-static void test_it_cannot_be_saved_and_says_so(void **state)
-{
-    struct machine m;
-    struct cl_err err = {0};
-    int state_fd = memfd_create("state", MFD_CLOEXEC);
-    (void)state;
-    open_machine(&m);
-    assert_int_equal(vm_ready(m.guest.vm, &err), 0);
-    assert_int_equal(vm_pause(m.guest.vm, &err), 0);
-    assert_int_equal(vm_save(m.guest.vm, state_fd, &err), -1);
-    assert_int_equal(err.code, CL_E_UNIMPL);
-    assert_non_null(strstr(err.text, "Xen PV"));
-    close_files(&m);
-    (void)close(state_fd);
-}
-
 static void test_it_has_one_processor(void **state)
 {
     struct machine m;
@@ -175,7 +159,6 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_stock_kernel_serves_its_programs_and_ends),
-        cmocka_unit_test(test_it_cannot_be_saved_and_says_so),
         cmocka_unit_test(test_it_has_one_processor),
     };
     int skip = guest_skip_xenpv();

@@ -158,7 +158,7 @@ static void test_a_balloon_has_a_limit(void **state)
     assert_int_equal(parse(&m, 0), -1);
 }
 
-static void test_only_a_boot_can_ask_for_a_way_to_boot(void **state)
+static void test_a_boot_can_ask_for_a_way_to_boot(void **state)
 {
     (void)state;
     struct control_message m = boot();
@@ -178,6 +178,10 @@ static void test_only_a_boot_can_ask_for_a_way_to_boot(void **state)
     m.type = CONTROL_RESTORE;
     m.setup.fds &= ~(1U << CONTROL_FD_KERNEL | 1U << CONTROL_FD_INITRD);
     assert_int_equal(parse(&m, CONTROL_FDS - 2), -1);
+    m.setup.flags = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_OWN_RAM;
+    assert_int_equal(parse(&m, CONTROL_FDS - 2), -1);
+    m.setup.flags = CONTROL_BOOT_BY_XENPV; /* a clone has no ring 0 either */
+    assert_int_equal(parse(&m, CONTROL_FDS - 2), 0);
 }
 
 static void test_only_a_setup_brings_fds(void **state)
@@ -262,7 +266,7 @@ int main(void)
         cmocka_unit_test(test_a_setup_with_too_much_is_refused),
         cmocka_unit_test(test_a_card_has_an_address_of_its_own),
         cmocka_unit_test(test_a_balloon_has_a_limit),
-        cmocka_unit_test(test_only_a_boot_can_ask_for_a_way_to_boot),
+        cmocka_unit_test(test_a_boot_can_ask_for_a_way_to_boot),
         cmocka_unit_test(test_only_a_setup_brings_fds),
         cmocka_unit_test(test_a_command_line_ends_where_it_says),
         cmocka_unit_test(test_a_disk_has_whole_sectors_and_a_limit),

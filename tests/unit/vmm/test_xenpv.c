@@ -354,6 +354,70 @@ static void test_a_guest_that_gives_up_says_why(void **state)
     gm_unmap(&w.mem);
 }
 
+static struct xen_time_info time_at(const struct world *w, uint64_t gpa)
+{
+    struct xen_time_info time;
+    assert_int_equal(gm_read(&w->mem, (struct gpa){gpa}, &time, sizeof time), 0);
+    return time;
+}
+
+static void test_a_clones_time_goes_on_from_where_it_was(void **state)
+{
+    enum { SLEPT = 500, VDSO_AT = 0x5000 };
+    struct kernel k = good();
+    struct world w;
+    struct shim_state shim;
+    struct xenpv clone;
+    struct xen_time_info vdso = {.version = 6, .tsc_timestamp = 70};
+    (void)state;
+    assert_int_equal(load(&w, &k, MEM, ""), 0);
+    struct gpa at = {w.xenpv.area + SHIM_STATE};
+    assert_int_equal(gm_read(&w.mem, at, &shim, sizeof shim), 0);
+    uint64_t own = shim.times[SHIM_TIME_VCPU];
+    struct xen_time_info before = time_at(&w, own);
+    shim.times[SHIM_TIME_VDSO] = VDSO_AT;
+    assert_int_equal(gm_write(&w.mem, at, &shim, sizeof shim), 0);
+    assert_int_equal(gm_write(&w.mem, (struct gpa){VDSO_AT}, &vdso, sizeof vdso), 0);
+    assert_int_equal(xenpv_wake(&w.mem, SLEPT, &clone, &w.err), 0);
+    assert_true(clone.on && clone.area == w.xenpv.area);
+    assert_int_equal(gm_read(&w.mem, at, &shim, sizeof shim), 0);
+    assert_int_equal(shim.tsc_start, 1000 + SLEPT);
+    assert_int_equal(time_at(&w, own).tsc_timestamp, before.tsc_timestamp + SLEPT);
+    assert_int_equal(time_at(&w, own).version, before.version + 2);
+    assert_int_equal(time_at(&w, VDSO_AT).tsc_timestamp, 70 + SLEPT);
+    assert_int_equal(time_at(&w, VDSO_AT).version, 8);
+    gm_unmap(&w.mem);
+}
+
+static void test_a_lie_about_its_times_is_the_guests_own_trouble(void **state)
+{
+    static const uint64_t lies[] = {MEM, MEM - 1, UINT64_MAX, UINT64_MAX - 31, UINT64_C(1) << 40};
+    struct kernel k = good();
+    struct world w;
+    struct xenpv clone;
+    (void)state;
+    for (size_t i = 0; i < CL_COUNT(lies); i++) {
+        assert_int_equal(load(&w, &k, MEM, ""), 0);
+        struct gpa at = {w.xenpv.area + SHIM_STATE + offsetof(struct shim_state, times)};
+        const uint64_t times[SHIM_TIMES] = {lies[i], lies[i]};
+        assert_int_equal(gm_write(&w.mem, at, times, sizeof times), 0);
+        assert_int_equal(xenpv_wake(&w.mem, 1, &clone, &w.err), 0);
+        gm_unmap(&w.mem);
+    }
+}
+
+static void test_memory_without_room_for_a_shim_wakes_nobody(void **state)
+{
+    struct guest_mem mem;
+    struct xenpv clone;
+    struct cl_err err = {0};
+    (void)state;
+    assert_int_equal(gm_alloc(UINT64_C(2) << 20, &mem, &err), 0);
+    assert_int_equal(xenpv_wake(&mem, 1, &clone, &err), -1);
+    assert_int_equal(err.code, CL_E_INVALID);
+    gm_unmap(&mem);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -365,6 +429,9 @@ int main(void)
         cmocka_unit_test(test_hypercalls_become_calls),
         cmocka_unit_test(test_a_letter_is_bounded),
         cmocka_unit_test(test_a_guest_that_gives_up_says_why),
+        cmocka_unit_test(test_a_clones_time_goes_on_from_where_it_was),
+        cmocka_unit_test(test_a_lie_about_its_times_is_the_guests_own_trouble),
+        cmocka_unit_test(test_memory_without_room_for_a_shim_wakes_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
