@@ -70,6 +70,7 @@ static int read_cmdline(struct boot_args *ret_args, struct cl_err *err)
     return rc < 0 ? cl_wrap(err, "kernel command line") : 0;
 }
 
+/* A module without work on this machine is as good as one that is there (ENODEV). */
 static int load_module(const char *name, struct cl_err *err)
 {
     char path[256];
@@ -77,7 +78,7 @@ static int load_module(const char *name, struct cl_err *err)
     CL_AUTO(cl_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return cl_fail(err, CL_E_SYS, errno, "open module '%s'", path);
-    if (syscall(SYS_finit_module, fd, "", 0) < 0 && errno != EEXIST)
+    if (syscall(SYS_finit_module, fd, "", 0) < 0 && errno != EEXIST && errno != ENODEV)
         return cl_fail(err, CL_E_SYS, errno, "load module '%s'", name);
     (void)unlink(path); /* the initramfs is memory: give it back */
     return 0;

@@ -45,9 +45,9 @@ done
 export RECIPE="$here/$name.recipe"
 [ -f "$RECIPE" ] || die "no recipe $RECIPE" "choose one of: $(cd "$here" && echo *.recipe | sed 's/\.recipe//g')"
 [ -f "$agent" ] || die "no agent at $agent" "build it (ninja cloche-agent) or pass --agent PATH"
-for tool in mmdebstrap mkfs.erofs mke2fs veritysetup cpio depmod openssl xz perl; do
+for tool in mmdebstrap mkfs.erofs mke2fs veritysetup cpio depmod openssl xz perl gcc make; do
     PATH=$PATH:/usr/sbin:/sbin command -v $tool > /dev/null ||
-        die "$tool is missing" "apt install mmdebstrap erofs-utils e2fsprogs cryptsetup-bin cpio kmod openssl xz-utils perl"
+        die "$tool is missing" "apt install mmdebstrap erofs-utils e2fsprogs cryptsetup-bin cpio kmod openssl xz-utils perl gcc make libelf1"
 done
 PATH=$PATH:/usr/sbin:/sbin
 mkdir -p "$out/.cache" "$out/$name"
@@ -55,6 +55,7 @@ out=$(cd "$out" && pwd)
 cache=$out/.cache
 lock=$here/$name.lock
 kernel_lock=$here/kernel.lock # one kernel for all images
+module_source=$here/module/cloche_xenpv.c
 # shellcheck source=/dev/null
 . "$RECIPE"
 export UUID
@@ -69,7 +70,7 @@ inputs() { # of the root file system
 }
 if [ -n "$update_lock" ]; then rm -f "$lock" "$kernel_lock"; fi
 root_inputs=$(inputs | text_digest)
-all_inputs=$( (echo "$root_inputs"; digest "$0"; digest "$agent"; cat "$kernel_lock" 2> /dev/null; [ -z "$key" ] || echo signed) | text_digest)
+all_inputs=$( (echo "$root_inputs"; digest "$0"; digest "$module_source"; digest "$agent"; cat "$kernel_lock" 2> /dev/null; [ -z "$key" ] || echo signed) | text_digest)
 if [ -f "$lock" ] && [ -f "$kernel_lock" ] && [ "$(cat "$out/$name/current/inputs" 2> /dev/null)" = "$all_inputs" ]; then
     say "$name: unchanged, $(readlink "$out/$name/current")"
     exit 0
@@ -109,11 +110,34 @@ extract_vmlinux() { # extract_vmlinux BZIMAGE OUT; offsets: Documentation/x86/bo
     [ "$(od -An -t x1 -N 4 "$2" | tr -d ' ')" = 7f454c46 ] || die "no ELF file came out of the kernel"
 }
 
+build_module() { # build_module RELEASE: $work/module/cloche_xenpv.ko, for the kernel of that release
+    for deb in headers common kbuild; do
+        dpkg-deb -x "$work/$deb.deb" "$work/headers"
+        rm -f "$work/$deb.deb"
+    done
+    tree=$work/headers/usr/src/linux-headers-$1
+    sed -i "s#/usr/src/#$work/headers/usr/src/#" "$tree/Makefile" # where the package would have put the common ones
+    mkdir "$work/module"
+    cp "$module_source" "$work/module/"
+    echo "obj-m := cloche_xenpv.o" > "$work/module/Makefile"
+    # Without debugging data: it names this folder, and so would the build's identity.
+    make -C "$tree" M="$work/module" CC=gcc KCFLAGS=-g0 modules > "$work/make.log" 2>&1 && return
+    tail -20 "$work/make.log" >&2
+    die "the module for Xen PV does not build" "see above; it wants the compiler of Debian's kernel, gcc 12"
+}
+
+add_module() { # add_module PATH: the next one to be loaded
+    install -m 0644 "$1" "$work/k/modules/"
+    strip --strip-debug "$work/k/modules/${1##*/}"
+    echo "${1##*/}" >> "$work/k/modules/list"
+}
+
 unpack_kernel() { # into DIR/.cache/kernel; sets nothing
     package=- version=- want=-
     [ ! -f "$kernel_lock" ] || read -r package version want < "$kernel_lock"
-    bootstrap extract base-files --extract-hook="$here/fetch-kernel.sh"' "$1"'" $kernel_meta $package $version" \
-        --extract-hook="download /.kernel.deb $work/kernel.deb"
+    bootstrap extract base-files --extract-hook="$here/fetch-kernel.sh"' "$1"'" $kernel_meta $package $version headers" \
+        --extract-hook="download /.kernel.deb $work/kernel.deb" --extract-hook="download /.headers.deb $work/headers.deb" \
+        --extract-hook="download /.common.deb $work/common.deb" --extract-hook="download /.kbuild.deb $work/kbuild.deb"
     [ -f "$work/kernel.deb" ] || die "no kernel package came out of mmdebstrap"
     sum=$(digest "$work/kernel.deb")
     [ "$want" = - ] || [ "$want" = "$sum" ] ||
@@ -127,6 +151,7 @@ unpack_kernel() { # into DIR/.cache/kernel; sets nothing
     rm -f "$2"
     release=${package#linux-image-}
     depmod -b "$work/kernel" "$release"
+    build_module "$release"
     mkdir -p "$work/k/modules"
     echo "$sum" > "$work/k/sha256"
     extract_vmlinux "$work/kernel/boot/vmlinuz-$release" "$work/k/vmlinux"
@@ -135,18 +160,17 @@ unpack_kernel() { # into DIR/.cache/kernel; sets nothing
     done | awk '!seen[$0]++' | while read -r path; do
         # The processor's own CRC instruction is not on every machine; the plain C one is built in.
         case $path in */crc32c-intel.ko) continue ;; esac
-        install -m 0644 "$path" "$work/k/modules/"
-        strip --strip-debug "$work/k/modules/${path##*/}"
-        echo "${path##*/}" >> "$work/k/modules/list"
+        add_module "$path"
+        case $path in */virtio_mmio.ko) add_module "$work/module/cloche_xenpv.ko" ;; esac # it tells that one of devices
     done
     mkdir -p "$cache/kernel"
     mv "$work/k" "$1" 2> /dev/null || [ -f "$1/sha256" ]
-    rm -rf "$work/kernel"
+    rm -rf "$work/kernel" "$work/headers" "$work/module"
 }
 
 kernel_folder() { # of this kernel with these modules
     [ -f "$kernel_lock" ] && read -r package version want < "$kernel_lock" &&
-        kernel=$cache/kernel/$package-$version-$(echo "$kernel_modules" | text_digest | cut -c1-8)
+        kernel=$cache/kernel/$package-$version-$( (echo "$kernel_modules"; digest "$module_source") | text_digest | cut -c1-8)
 }
 kernel=
 kernel_folder || true
@@ -187,7 +211,7 @@ if [ ! -f "$root_cache/verity" ] || [ ! -f "$lock" ]; then
     fi
     timed "verity tree" add_verity
     root_inputs=$(inputs | text_digest)
-    all_inputs=$( (echo "$root_inputs"; digest "$0"; digest "$agent"; cat "$kernel_lock" 2> /dev/null; [ -z "$key" ] || echo signed) | text_digest)
+    all_inputs=$( (echo "$root_inputs"; digest "$0"; digest "$module_source"; digest "$agent"; cat "$kernel_lock" 2> /dev/null; [ -z "$key" ] || echo signed) | text_digest)
     root_cache=$cache/rootfs/$name-$root_inputs
     rm -rf "$root_cache"
     mkdir -p "$root_cache"

@@ -1,8 +1,9 @@
 #!/bin/sh
 # images/fetch-kernel.sh - download the guest's kernel package, inside mmdebstrap's namespace.
 #
-# fetch-kernel.sh ROOT META PACKAGE VERSION: the package of that version, or with `-` the one that
-# META depends on now.  Leaves ROOT/.kernel.deb.
+# fetch-kernel.sh ROOT META PACKAGE VERSION [HEADERS]: the package of that version, or with `-` the
+# one that META depends on now.  Leaves ROOT/.kernel.deb; with HEADERS also what a module is built
+# with, ROOT/.headers.deb, .common.deb and .kbuild.deb.
 set -eu
 root=$1 meta=$2 package=$3 version=$4
 export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
@@ -13,3 +14,11 @@ fi
 cd "$root"
 apt-get -q download "$package=$version"
 mv linux-image-*.deb .kernel.deb
+[ -n "${5:-}" ] || exit 0
+headers=linux-headers-${package#linux-image-}
+apt-cache depends "$headers=$version" | awk '/Depends: linux-(headers|kbuild)-/ {print $2}' |
+    while read -r name; do apt-get -q download "$name=$version"; done
+mv linux-headers-*-common_*.deb .common.deb
+mv linux-kbuild-*.deb .kbuild.deb
+apt-get -q download "$headers=$version"
+mv linux-headers-*.deb .headers.deb

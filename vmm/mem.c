@@ -97,6 +97,15 @@ int gm_store16(const struct guest_mem *gm, struct gpa at, uint16_t value)
     return 0;
 }
 
+int gm_or64(const struct guest_mem *gm, struct gpa at, uint64_t bits)
+{
+    uint64_t *word = at.v % sizeof bits == 0 ? (void *)host_range(gm, at, sizeof bits) : NULL;
+    if (!word)
+        return -EFAULT;
+    (void)__atomic_fetch_or(word, bits, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
 static int check_bytes(uint64_t bytes, struct cl_err *err)
 {
     if (bytes == 0 || bytes % PAGE != 0 || bytes > GM_BYTES_MAX)

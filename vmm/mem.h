@@ -75,5 +75,8 @@ int gm_forget(const struct guest_mem *gm, struct iovec range) CL_MUST;
  * store was seen (sequentially consistent).  -EFAULT outside RAM or when not aligned to 2. */
 int gm_load16(const struct guest_mem *gm, struct gpa at, uint16_t *ret) CL_MUST;
 int gm_store16(const struct guest_mem *gm, struct gpa at, uint16_t value) CL_MUST;
+/* Set bits of a word that the guest clears, both at once with others of us.  -EFAULT outside RAM or
+ * when not aligned to 8. */
+int gm_or64(const struct guest_mem *gm, struct gpa at, uint64_t bits) CL_MUST;
 
 #endif

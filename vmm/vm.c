@@ -12,12 +12,14 @@
 #include "vmm/boot.h"
 #include "vmm/cpuid.h"
 #include "vmm/msr.h"
+#include "vmm/shim/layout.h"
 #include "vmm/vcpu_state.h"
 #include "vmm/vm_priv.h"
 
 #define KVM_TSS_BASE UINT64_C(0xfffbd000)
 
 enum { FIRST_GSI = 5 };
+#define MSI_TO_FIRST UINT32_C(0xfee00000) /* Intel SDM 3A §11.11.1: to local APIC 0 */
 _Static_assert((int)FIRST_GSI + (int)VM_DEVICES_MAX <= (int)IOAPIC_PINS, "a pin for each device");
 
 /* --- interrupts ---------------------------------------------------------------------------- */
@@ -31,8 +33,20 @@ static void send_interrupt(void *arg, uint32_t address, uint32_t data)
         vm->lost_interrupts++; /* a guest that asks for nonsense loses its own interrupt */
 }
 
+/* A Xen-PV guest has no interrupt controller, but its shim, and its serial port no interrupt. */
+static void raise_event(void *chip, unsigned gsi)
+{
+    struct vm *vm = chip;
+    if (gsi < FIRST_GSI)
+        return;
+    xenpv_note(&vm->xenpv, &vm->mem, gsi - FIRST_GSI);
+    send_interrupt(vm, MSI_TO_FIRST, SHIM_IRQ_VECTOR);
+}
+
 static struct irq_line line_of(struct vm *vm, unsigned gsi)
 {
+    if (vm->config.entry == VM_ENTRY_XENPV)
+        return (struct irq_line){.raise = raise_event, .chip = vm, .gsi = gsi};
     return (struct irq_line){.raise = ioapic_raise, .chip = &vm->ioapic, .gsi = gsi};
 }
 

@@ -189,6 +189,13 @@ bool xenpv_on_mail(struct xenpv *xenpv, const struct guest_mem *mem, uint8_t wor
     return !xenpv->gave_up;
 }
 
+void xenpv_note(const struct xenpv *xenpv, const struct guest_mem *mem, unsigned n)
+{
+    struct gpa at = {xenpv->area + SHIM_MAIL + offsetof(struct shim_mail, devices)};
+    CL_ASSERT(n < SHIM_DEVICES);
+    (void)!gm_or64(mem, at, UINT64_C(1) << n); /* the area is RAM */
+}
+
 int xenpv_explain(const struct xenpv *xenpv, struct cl_err *ret_err)
 {
     return cl_fail(ret_err, CL_E_GUEST, 0,

@@ -87,6 +87,7 @@ static void put_state(struct area *a, const struct xenpv_plan *plan,
     s->times[SHIM_TIME_VCPU] =
         a->gpa + SHIM_SHARED_INFO + offsetof(struct xen_shared_info, vcpu_info[0].time);
     s->channels[XEN_PORT_STORE] = s->channels[XEN_PORT_CONSOLE] = CHANNEL_REMOTE;
+    memset(s->channels + SHIM_DEVICE_PORT, CHANNEL_REMOTE, SHIM_DEVICES);
     put_msrs(s);
     put_cpuid(a, s, input->cpuid);
 }

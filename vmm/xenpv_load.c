@@ -24,8 +24,10 @@ enum { ENTRIES = 512, TABLE = 0x67 };  /* present, writable, user, accessed, dir
  * the kernel is patched for one processor once, not at each LOCK prefix of each module; mitigations
  * write registers that it does not have. */
 #define PARAMETERS \
-    "earlyprintk=xen console=hvc0 nr_cpus=1 noreplace-smp mitigations=off no_timer_check " \
+    "earlyprintk=xen nr_cpus=1 noreplace-smp mitigations=off no_timer_check " \
     "initcall_blacklist=xenbus_init,xenbus_probe_initcall,balloon_init "
+
+#define CONSOLE " console=hvc0"
 
 /* Guest-physical places, in their order. */
 struct places {
@@ -153,11 +155,12 @@ static int put_p2m(const struct guest_mem *mem, const struct places *p, uint64_t
 
 static int put_cmdline(struct xen_start_info *info, const char *cmdline, struct cl_err *err)
 {
-    int n = snprintf(info->cmdline, sizeof info->cmdline, "%s%s", PARAMETERS, cmdline);
+    /* the last console is the one of /init; there is no interrupt for a serial port */
+    int n = snprintf(info->cmdline, sizeof info->cmdline, PARAMETERS "%s" CONSOLE, cmdline);
     if (n < 0 || (size_t)n >= sizeof info->cmdline)
         return cl_fail(err, CL_E_TOOBIG, 0,
                        "a kernel command line of %zu bytes; Xen PV takes at most %zu",
-                       strlen(cmdline), sizeof info->cmdline - sizeof PARAMETERS);
+                       strlen(cmdline), sizeof info->cmdline - sizeof PARAMETERS CONSOLE);
     return 0;
 }
 

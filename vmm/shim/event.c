@@ -15,6 +15,16 @@ void event_raise(uint32_t port)
     __atomic_store_n(&v->upcall_pending, 1, __ATOMIC_SEQ_CST);
 }
 
+void event_devices(void)
+{
+    struct shim_mail *mail = (struct shim_mail *)(SHIM_VA + SHIM_MAIL);
+    uint64_t news = __atomic_exchange_n(&mail->devices, 0, __ATOMIC_SEQ_CST);
+    for (uint32_t n = 0; n < SHIM_DEVICES; n++) {
+        if (news >> n & 1)
+            event_raise(SHIM_DEVICE_PORT + n);
+    }
+}
+
 static bool is_open(uint32_t port)
 {
     return port < SHIM_CHANNELS && shim()->channels[port] != CHANNEL_FREE;

@@ -61,6 +61,9 @@
 #define SHIM_TR 0x40
 
 #define SHIM_IRQ_VECTOR 0x40
+/* Event channels of the devices, one each; images/module/cloche_xenpv.c knows the first, too. */
+#define SHIM_DEVICE_PORT 48
+#define SHIM_DEVICES 8
 #define SHIM_PORT 0x508 /* writing a byte to it: the monitor reads the mail */
 
 /* Offsets in struct shim_state that the assembler uses; state.h checks them. */

@@ -124,6 +124,8 @@ uint64_t mmu_physical(uint64_t va);
 int64_t event_op(uint64_t op, uint64_t arg);
 int64_t sched_op(uint64_t op, uint64_t arg);
 void event_raise(uint32_t port);
+/* Raise those of the devices that the monitor names. */
+void event_devices(void);
 
 /* timer.c */
 uint64_t timer_now_ns(void);

@@ -115,6 +115,7 @@ void trap(struct frame *f)
  * done so, and for that the interrupt comes again later. */
 void interrupt(struct frame *f)
 {
+    event_devices();
     timer_due();
     if ((f->cs & 3) == 0) { /* CPL0 waited for it */
         f->rip = (uint64_t)waited;
