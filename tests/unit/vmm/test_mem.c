@@ -97,6 +97,20 @@ static void test_bulk_data_and_indexes(void **state)
     gm_unmap(&gm);
 }
 
+static void test_bits_are_added_to_a_word(void **state)
+{
+    struct guest_mem gm = make_ram(RAM);
+    uint64_t word = 0x10;
+    (void)state;
+    assert_int_equal(gm_or64(&gm, (struct gpa){4}, 1), -EFAULT);
+    assert_int_equal(gm_or64(&gm, (struct gpa){RAM}, 1), -EFAULT);
+    assert_int_equal(gm_write(&gm, (struct gpa){RAM - 8}, &word, sizeof word), 0);
+    assert_int_equal(gm_or64(&gm, (struct gpa){RAM - 8}, 0x11), 0);
+    assert_int_equal(gm_read(&gm, (struct gpa){RAM - 8}, &word, sizeof word), 0);
+    assert_int_equal(word, 0x11);
+    gm_unmap(&gm);
+}
+
 static void test_a_clone_never_changes_a_sealed_template(void **state)
 {
     (void)state;
@@ -221,6 +235,7 @@ int main(void)
         cmocka_unit_test(test_ranges_at_the_edges),
         cmocka_unit_test(test_the_second_region_starts_at_4_gib),
         cmocka_unit_test(test_bulk_data_and_indexes),
+        cmocka_unit_test(test_bits_are_added_to_a_word),
         cmocka_unit_test(test_a_clone_never_changes_a_sealed_template),
         cmocka_unit_test(test_sizes_that_are_refused),
         cmocka_unit_test(test_whole_pages_go_back_to_the_host),
