@@ -99,15 +99,16 @@ static void view_job(struct job_view *o, const struct look_row *row)
     o->m.created = &o->created;
     o->m.worker_id = (char *)(uintptr_t)b->worker;
     o->m.cancel_requested = b->cancel;
-    o->m.guest_separation = CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_ISOLATED;
     if (row->live) {
         o->started.unix_ns = row->live->started_wall_ns;
         o->m.driver = (char *)(uintptr_t)row->live->driver;
+        o->m.guest_separation = row->live->separation;
     }
     if (row->terminal) {
         o->started.unix_ns = row->terminal->started_unix_ns;
         o->ended.unix_ns = row->terminal->ended_unix_ns;
         o->m.driver = row->terminal->driver;
+        o->m.guest_separation = row->terminal->guest_separation;
         o->m.result = row->terminal->result;
         o->m.ended = &o->ended;
     }

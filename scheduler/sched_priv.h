@@ -197,7 +197,8 @@ extern const struct rpc_method worker_methods[];
 extern const size_t worker_methods_count;
 int worker_send(struct worker *w, Cloche__V1__SessionResponse *m, struct cl_err *err) CL_MUST;
 /* The best worker with room, or NULL.  need: BOOKS_DIM_NR numbers. */
-struct worker *worker_place(struct sched *s, const char *template, const uint64_t *need);
+struct worker *worker_place(struct sched *s, const struct tenant *t, const char *template,
+                            const uint64_t *need);
 /* Count room as used before the worker's next report says so, so that the next unit does not see
  * it; and count it back when the unit did not get there.  An unknown worker is a no-op. */
 void worker_room_take(struct worker *w, const uint64_t *need);

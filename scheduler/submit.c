@@ -169,7 +169,7 @@ static void ask_for_lease(struct submission *x)
 {
     struct sched *s = x->a->s;
     struct worker *w = fairq_is_clear(s->queue, x->tenant->name)
-                           ? worker_place(s, x->record->spec->template_, x->need.dim)
+                           ? worker_place(s, x->tenant, x->record->spec->template_, x->need.dim)
                            : NULL;
     if (!w)
         return;

@@ -181,6 +181,7 @@ static int make_terminal(struct unit *u, const Cloche__V1__ExecResult *result,
     t.result = (Cloche__V1__ExecResult *)(uintptr_t)result;
     t.worker_id = u->worker_id;
     t.driver = u->driver;
+    t.guest_separation = u->separation;
     t.started_unix_ns = u->started_wall_ns;
     t.ended_unix_ns = u->ended_wall_ns = cl_wall_ns();
     if (m) {
@@ -526,7 +527,7 @@ static void unblock_due(struct sched *s)
 static bool dispatch_one(struct sched *s, struct unit *u)
 {
     struct cl_err err = {0};
-    struct worker *w = worker_place(s, u->record->spec->template_, u->need);
+    struct worker *w = worker_place(s, u->tenant, u->record->spec->template_, u->need);
     if (!w)
         return false;
     char lease[CL_ID_MAX];

@@ -19,6 +19,13 @@ int worker_send(struct worker *w, Cloche__V1__SessionResponse *m, struct cl_err 
 
 /* --- placement -------------------------------------------------------------------------------- */
 
+/* A guest whose user code can reach its kernel is for tenants that said so. */
+static bool is_for(const struct worker *w, const struct tenant *t)
+{
+    return w->separation != CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED ||
+           strcmp(t->guest_separation, "shared-ok") == 0;
+}
+
 static bool fits(const struct worker *w, const uint64_t *need)
 {
     return w->call && !w->closed[0] && w->used_slots < w->slots &&
@@ -39,13 +46,14 @@ static uint64_t score(const struct worker *w, const char *template, const uint64
     return share + 2000;
 }
 
-struct worker *worker_place(struct sched *s, const char *template, const uint64_t *need)
+struct worker *worker_place(struct sched *s, const struct tenant *t, const char *template,
+                            const uint64_t *need)
 {
     struct worker *best = NULL;
     uint64_t best_score = UINT64_MAX;
     size_t at = 0;
     for (struct worker *w; (w = cl_map_next(s->workers, &at, NULL)) != NULL;) {
-        uint64_t sc = fits(w, need) ? score(w, template, need) : UINT64_MAX;
+        uint64_t sc = is_for(w, t) && fits(w, need) ? score(w, template, need) : UINT64_MAX;
         if (sc < best_score) {
             best = w;
             best_score = sc;

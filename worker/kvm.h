@@ -1,4 +1,7 @@
-/* worker/kvm.h - the driver `kvm`: cloche-vmm, the project's own monitor, on hardware KVM.
+/* worker/kvm.h - the drivers `kvm` and `kvm/xenpv`: cloche-vmm, the project's own monitor.
+ *
+ * `kvm` wants VMX or SVM.  `kvm/xenpv` is for hosts without: the same kernel, entered by Xen PV
+ * (vmm/xenpv.h).  Its guests' user code can reach their kernel, so it is not for every tenant.
  *
  * Each VM is one jailed cloche-vmm with an empty root: it opens nothing, everything comes to it as
  * fds over its control socket (vmm/control.h).  What it answers is as hostile as its guest.
@@ -13,6 +16,7 @@
 struct kvm_settings {
     const char *binary; /* borrowed: path of cloche-vmm */
     struct vm_host host;
+    bool xenpv;
     struct state_mac_key key; /* of this run of the worker: its snapshots live no longer */
 };
 

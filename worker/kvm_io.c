@@ -20,8 +20,10 @@
 
 enum { CONTROL_FD = 4, EVENTS_PER_TURN = 8 };
 
-/* kvm-clock is the one clock that is right after a restore; nothing but a triple fault resets. */
+/* kvm-clock is the one clock that is right after a restore; nothing but a triple fault resets.  A
+ * Xen-PV guest has Xen's clock and asks its shim. */
 #define EXTRA_CMDLINE "clocksource=kvm-clock reboot=t"
+#define EXTRA_CMDLINE_XENPV "clocksource=xen"
 
 enum kvm_state { KVM_STARTING = 1, KVM_UP, KVM_PAUSED, KVM_SAVING, KVM_ENDING };
 
@@ -114,7 +116,7 @@ static int send_cmdline(struct kvm_vm *k, struct cl_err *err)
 {
     struct control_message m = {.type = CONTROL_CMDLINE};
     int n = snprintf(m.cmdline.text, sizeof m.cmdline.text, "%s %s", k->base.template->m.cmdline,
-                     EXTRA_CMDLINE);
+                     settings->xenpv ? EXTRA_CMDLINE_XENPV : EXTRA_CMDLINE);
     if (n < 0 || n > CONTROL_CMDLINE_MAX)
         return cl_fail(err, CL_E_TOOBIG, 0, "a kernel command line of %d bytes", n);
     m.cmdline.bytes = (uint32_t)n;
@@ -171,13 +173,18 @@ static int open_gifts(struct kvm_vm *k, const struct vm_spec *spec, const struct
     return open_memory(k, boot, g, err);
 }
 
+static uint8_t flags_of(bool boot)
+{
+    return (boot ? CONTROL_BOOT_OWN_RAM : 0) | (settings->xenpv ? CONTROL_BOOT_BY_XENPV : 0);
+}
+
 static int send_setup(struct kvm_vm *k, bool boot, const struct gifts *g, struct cl_err *err)
 {
     struct control_message m = {.type = boot ? CONTROL_BOOT : CONTROL_RESTORE,
                                 .setup = {.version = CONTROL_VERSION,
                                           .vcpus = k->base.template->vcpus,
                                           .mem_bytes = k->base.template->memory_mib * CL_MIB,
-                                          .flags = boot ? CONTROL_BOOT_OWN_RAM : 0}};
+                                          .flags = flags_of(boot)}};
     int fds[CONTROL_FDS];
     size_t n = 0;
     for (unsigned i = 0; i < CONTROL_FDS; i++) {
@@ -297,18 +304,14 @@ static int kvm_snapshot(struct vm *vm, vm_done_fn *done, void *arg, struct cl_er
     return 0;
 }
 
+#define KVM_VERBS \
+    .snapshot_is_copy = true, .start = kvm_start, .pause = kvm_pause, .resume = kvm_resume, \
+    .grow_disk = kvm_grow_disk, .snapshot = kvm_snapshot, VM_BASE_VERBS
+
 const struct vm_driver *kvm_driver(const struct kvm_settings *s)
 {
-    static const struct vm_driver driver = {
-        .name = "kvm",
-        .snapshot_is_copy = true,
-        .start = kvm_start,
-        .pause = kvm_pause,
-        .resume = kvm_resume,
-        .grow_disk = kvm_grow_disk,
-        .snapshot = kvm_snapshot,
-        VM_BASE_VERBS,
-    };
+    static const struct vm_driver kvm = {.name = "kvm", KVM_VERBS};
+    static const struct vm_driver xenpv = {.name = "kvm/xenpv", .is_shared = true, KVM_VERBS};
     settings = s;
-    return &driver;
+    return s->xenpv ? &xenpv : &kvm;
 }

@@ -514,7 +514,8 @@ static void send_hello(struct session *s)
     m.worker_id = (char *)(uintptr_t)s->o.worker_id;
     m.hostname = host;
     m.driver = (char *)(uintptr_t)s->o.driver;
-    m.guest_separation = CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_ISOLATED;
+    m.guest_separation = s->o.is_shared ? CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED
+                                        : CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_ISOLATED;
     m.load = &load.load;
     m.templates = load.load.templates;
     m.n_templates = load.load.n_templates;

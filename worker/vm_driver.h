@@ -53,7 +53,8 @@ struct vm_stats {
 typedef void vm_done_fn(void *arg, const struct cl_err *err); /* err == NULL: done */
 
 struct vm_driver {
-    const char *name;      /* "qemu/tcg", "qemu/kvm", "kvm" */
+    const char *name; /* "qemu/tcg", "qemu/kvm", "kvm", "kvm/xenpv" */
+    bool is_shared; /* user code in a guest can reach the guest's kernel: GUEST_SEPARATION_SHARED */
     bool snapshot_is_copy; /* a VM that boots has RAM of its own beside what the snapshot gets */
     /* Make a VM's guardian; the VM itself starts with the first set_deadline. */
     int (*start)(struct cl_loop *loop, const struct vm_spec *spec, const struct vm_events *events,

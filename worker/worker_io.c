@@ -112,11 +112,16 @@ static int choose_qemu(struct worker *w, bool kvm, struct cl_err *err)
     return 0;
 }
 
-static int choose_kvm(struct worker *w, struct cl_err *err)
+static int choose_kvm(struct worker *w, bool xenpv, struct cl_err *err)
 {
-    if (!w->probe.vmm_can)
+    if (xenpv && w->probe.vmm_can)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0,
+                       "driver kvm/xenpv: this host has VMX or SVM; the driver kvm is faster here");
+    if (xenpv && access("/dev/kvm", R_OK | W_OK) < 0)
+        return cl_fail(err, CL_E_UNAVAILABLE, errno, "driver kvm/xenpv: /dev/kvm");
+    if (!xenpv && !w->probe.vmm_can)
         return cl_fail(err, CL_E_UNAVAILABLE, 0, "driver kvm: %s", w->probe.vmm_why);
-    w->kvm = (struct kvm_settings){.binary = w->vmm, .host = vm_host_of(w)};
+    w->kvm = (struct kvm_settings){.binary = w->vmm, .host = vm_host_of(w), .xenpv = xenpv};
     cl_random(w->kvm.key.bytes, sizeof w->kvm.key.bytes);
     w->host.driver = kvm_driver(&w->kvm);
     return 0;
@@ -125,19 +130,19 @@ static int choose_kvm(struct worker *w, struct cl_err *err)
 static int choose_driver(struct worker *w, struct cl_err *err)
 {
     const char *want = strcmp(w->o->driver, "auto") == 0 ? w->probe.driver : w->o->driver;
-    if (strcmp(want, "kvm") == 0)
-        return choose_kvm(w, err);
+    if (strcmp(want, "kvm") == 0 || strcmp(want, "kvm/xenpv") == 0)
+        return choose_kvm(w, strcmp(want, "kvm/xenpv") == 0, err);
     if (strcmp(want, "qemu/kvm") == 0 || strcmp(want, "qemu/tcg") == 0)
         return choose_qemu(w, strcmp(want, "qemu/kvm") == 0, err);
-    return cl_fail(err, CL_E_INVALID, 0, "unknown driver '%s': auto, kvm, qemu/kvm or qemu/tcg",
-                   want);
+    return cl_fail(err, CL_E_INVALID, 0,
+                   "unknown driver '%s': auto, kvm, kvm/xenpv, qemu/kvm or qemu/tcg", want);
 }
 
 /* What its snapshots depend on besides their image. */
 static struct template_host template_host_of(const struct worker *w)
 {
     bool is_tcg = strcmp(w->host.driver->name, "qemu/tcg") == 0;
-    bool is_vmm = strcmp(w->host.driver->name, "kvm") == 0;
+    bool is_vmm = strncmp(w->host.driver->name, "kvm", 3) == 0;
     return (struct template_host){.driver = w->host.driver->name,
                                   .vmm_build = is_vmm ? w->probe.vmm_build : w->probe.qemu_build,
                                   .cpu = is_tcg ? "" : w->probe.cpu_id, /* guests see it */
@@ -286,6 +291,7 @@ static int open_session(struct worker *w, struct cl_err *err)
         .tls = w->tls,
         .worker_id = w->id,
         .driver = w->host.driver->name,
+        .is_shared = w->host.driver->is_shared,
         .units = &w->units,
         .pool = w->pool,
         .capacity_vcpu_milli = vcpus * 1000,

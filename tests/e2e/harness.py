@@ -32,7 +32,8 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CLOCHE_BUILD", REPO / "out" / "dev")).resolve()
 IMAGES = pathlib.Path(os.environ.get("CLOCHE_IMAGES", REPO / "out" / "images")).resolve()
 DRIVER = os.environ.get("CLOCHE_DRIVER", "auto")
-DRIVERS = ("kvm", "qemu/kvm", "qemu/tcg")
+DRIVERS = ("kvm", "kvm/xenpv", "qemu/kvm", "qemu/tcg")
+IS_SHARED = DRIVER == "kvm/xenpv"  # user code in its guests can reach their kernel
 LONG = os.environ.get("CLOCHE_LONG") == "1"
 FACTOR = float(os.environ.get("CLOCHE_TIME_FACTOR", "1"))
 PATIENCE = 5  # what a healthy machine does in a second may take a sick one so many
@@ -538,9 +539,9 @@ class Cluster:
         self.clients.append(c)
         return c
 
-    def tenant(self, name, scopes=("run", "read"), **limits):
+    def tenant(self, name, scopes=("run", "read"), separation="shared-ok" if IS_SHARED else "isolated", **limits):
         """A tenant with these limits and a client with a key of it."""
-        self.admin.tenants.PutTenant(pb.PutTenantRequest(name=name, limits=pb.TenantLimits(**limits)))
+        self.admin.tenants.PutTenant(pb.PutTenantRequest(name=name, limits=pb.TenantLimits(**limits), guest_separation=separation))
         return self.client(self.key(name, scopes).secret)
 
     def key(self, tenant, scopes=("run", "read"), ttl=0):
