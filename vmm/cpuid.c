@@ -258,6 +258,8 @@ static void add_leaf(struct kvm_cpuid_table *table, uint32_t function, uint32_t 
     *e = (struct kvm_cpuid_entry2){.function = function, .index = index};
     e->flags = has_indexes(function) ? KVM_CPUID_FLAG_SIGNIFCANT_INDEX : 0;
     __cpuid_count(function, index, e->eax, e->ebx, e->ecx, e->edx);
+    if (function == 1)
+        e->ecx |= BIT(21); /* x2APIC: the local APIC is KVM's, whatever the host's is */
 }
 
 /* Above the highest leaf of its kind Intel's processors repeat another one. */
