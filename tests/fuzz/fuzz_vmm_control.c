@@ -18,7 +18,10 @@ static void command(enum control_phase *phase, const struct control_message *m, 
     CL_ASSERT((rc == 0) == (err.code == CL_OK));
     if (rc < 0)
         return;
-    CL_ASSERT(out.type != CONTROL_RESTORE || out.setup.flags == 0);
+    unsigned either = CONTROL_BOOT_BY_PVH | CONTROL_BOOT_BY_XENPV;
+    bool is_setup = out.type == CONTROL_BOOT || out.type == CONTROL_RESTORE;
+    CL_ASSERT(out.type != CONTROL_RESTORE || !(out.setup.flags & ~CONTROL_BOOT_BY_XENPV));
+    CL_ASSERT(!is_setup || (out.setup.flags & either) != either);
     CL_ASSERT(out.type != CONTROL_CMDLINE || strlen(out.cmdline.text) == out.cmdline.bytes);
     enum control_phase before = *phase;
     rc = control_step(phase, (enum control_type)out.type, NULL);
