@@ -116,7 +116,7 @@ static void on_fault(int signal)
 
 static void segv(void)
 {
-    *(volatile int *)8 = 1;
+    __asm__ volatile("movl $1, 8" ::: "memory");
 }
 
 static void illegal(void)
