@@ -29,3 +29,20 @@ there() {
     said=$(tools/lab build 2>&1) || skip "the lab cannot be built: $(echo "$said" | grep -E 'error|remedy' | paste -sd' ')"
     tools/lab run --time "$seconds" --build "$CLOCHE_BUILD" --images "$images" -- "$@"
 }
+
+# natively COMMAND...: under the host's own KVM where that interprets ring 0, which is what Xen PV is for.
+natively() {
+    [ -w /dev/kvm ] || skip "/dev/kvm cannot be opened"
+    tools/lab need > /dev/null || skip "Xen PV is for hosts without VMX and SVM so far"
+    "$@"
+}
+
+# where HOW SECONDS COMMAND...: natively when HOW is --xenpv, else there.
+where() {
+    how=$1 limit=$2
+    shift 2
+    case $how in
+    --xenpv) natively "$@" ;;
+    *) there "$limit" "$@" ;;
+    esac
+}
