@@ -13,12 +13,11 @@ import time
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+from clones import CLONES, differ  # noqa: E402
 from e2e_sandboxes import Box  # noqa: E402
 from harness import BUILD, Cluster, Suite, pb, random_bytes, run, soon, until  # noqa: E402
 
-CLONES = 20
 DRIVER = sys.argv[1]
-NAP = 0.5  # seconds that a timer in each clone sleeps
 suite = Suite("lab")
 check, equal = suite.check, suite.equal
 
@@ -94,27 +93,7 @@ def command_line(c):
 
 @suite.scenario
 def clones(c):
-    """Each job is a clone of one snapshot: they must share nothing that was random, and no clock may stand still."""
-    script = (f"cat /proc/sys/kernel/random/uuid; date +%s.%N; a=$(cut -d' ' -f1 /proc/uptime); sleep {NAP}; "
-              "b=$(cut -d' ' -f1 /proc/uptime); echo $a $b; cat /sys/devices/system/clocksource/clocksource0/current_clocksource")
-    words, skews, slept, sources, took = set(), [], [], set(), []
-    for _ in range(CLONES):
-        begin, wall = time.monotonic(), time.time()
-        f = run(c.admin, "sh", "-c", script)
-        took.append(time.monotonic() - begin - NAP)
-        lines = bytes(f.out).decode().split("\n")
-        if not check(f"clone {len(took)} runs to its end", f.outcome == "EXITED" and len(lines) == 5, f):
-            return
-        words.add(lines[0])
-        skews.append(float(lines[1]) - wall)
-        slept.append(float(lines[2].split()[1]) - float(lines[2].split()[0]))
-        sources.add(lines[3])
-    equal("each clone has a random number of its own", len(words), CLONES)
-    check("… and the right time", all(-0.5 < s < took[i] + 0.5 for i, s in enumerate(skews)), skews)
-    check("… and timers that end when they should", all(NAP - 0.05 <= s < NAP + soon(1) for s in slept), slept)
-    check("… by a clock of the processor", sources <= {"kvm-clock", "tsc"}, sources)
-    figure("job in a clone, call to end, without its sleep", took)
-    print(f"figure clock source: {', '.join(sorted(sources))}")
+    figure("job in a clone, call to end, without its sleep", differ(suite, c, {"kvm-clock", "tsc"}))
 
 
 @suite.scenario
