@@ -197,6 +197,8 @@ extern const struct rpc_method worker_methods[];
 extern const size_t worker_methods_count;
 int worker_send(struct worker *w, Cloche__V1__SessionResponse *m, struct cl_err *err) CL_MUST;
 /* The best worker with room, or NULL.  need: BOOKS_DIM_NR numbers. */
+/* False when there are workers, and none whose guests are as separate as this tenant wants. */
+bool worker_any_for(struct sched *s, const struct tenant *t);
 struct worker *worker_place(struct sched *s, const struct tenant *t, const char *template,
                             const uint64_t *need);
 /* Count room as used before the worker's next report says so, so that the next unit does not see

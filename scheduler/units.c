@@ -737,9 +737,12 @@ static void on_unit_timer(void *arg)
         unit_end_queued(u, CLOCHE__V1__OUTCOME__OUTCOME_CANCELLED,
                         CLOCHE__V1__REASON__REASON_REQUESTED, "cancelled");
     else if (deadline && now >= deadline && !was_held(u))
-        unit_end_queued(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED,
-                        CLOCHE__V1__REASON__REASON_QUEUE_DEADLINE,
-                        "it waited in the queue until its deadline");
+        unit_end_queued(
+            u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED, CLOCHE__V1__REASON__REASON_QUEUE_DEADLINE,
+            worker_any_for(u->sched, u->tenant)
+                ? "it waited in the queue until its deadline"
+                : "it waited in the queue until its deadline: its tenant wants isolated "
+                  "guests, and no worker has them (--guest-separation of `cloche tenant create`)");
     else
         put_back(u);
 }

@@ -26,6 +26,18 @@ static bool is_for(const struct worker *w, const struct tenant *t)
            strcmp(t->guest_separation, "shared-ok") == 0;
 }
 
+bool worker_any_for(struct sched *s, const struct tenant *t)
+{
+    size_t at = 0;
+    bool connected = false;
+    for (struct worker *w; (w = cl_map_next(s->workers, &at, NULL)) != NULL;) {
+        if (w->call && is_for(w, t))
+            return true;
+        connected |= w->call != NULL;
+    }
+    return !connected;
+}
+
 static bool fits(const struct worker *w, const uint64_t *need)
 {
     return w->call && !w->closed[0] && w->used_slots < w->slots &&
