@@ -125,6 +125,8 @@ suite integration "$jobs"
 [ -z "$code_image" ] || step "image code" is_built "$code_image" out/image-code.log
 for kind in e2e escape regress lab; do suite "$kind" "$jobs"; done
 if [ "$ci" = true ] && [ -z "$label" ]; then
+    step "build (release), which is what quickstart.sh makes" sh -c \
+        'cmake --preset release && cmake --build --preset release'
     step "threads (tests/README.md): unit tests, rpc, redis and audit under TSan" sh -c \
         'cmake --preset tsan && cmake --build --preset tsan && ctest --preset tsan'
 fi
