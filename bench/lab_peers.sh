@@ -1,11 +1,12 @@
 #!/bin/sh
 # bench/lab_peers.sh - a stock kernel and the agent: cloche-vmm beside QEMU's microvm (bench/lab_peers.c), with the
-# host's own KVM where it has VMX or SVM, else in the lab (tools/lab), for minutes.
+# host's own KVM where it has VMX or SVM, else in the lab (tools/lab), for minutes.  In there a millisecond is
+# 500,000 instructions (tools/lab run --count).
 #
 # usage: bench/lab_peers.sh [BUILD_DIR [N [TEMPLATE]]]     (default: build 10 base)
 # Environment: CLOCHE_IMAGES (out/images), CLOCHE_LAB_SECONDS time limit in the lab (600).
 set -eu
-case ${1:-} in --help | -h) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case ${1:-} in --help | -h) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 cd "$(dirname "$0")/.."
 build=$(realpath "${1:-build}") n=${2:-10} template=${3:-base}
 images=$(realpath "${CLOCHE_IMAGES:-out/images}")
