@@ -27,6 +27,7 @@
 #include "worker/disk.h"
 #include "worker/probe.h"
 #include "worker/template.h"
+#include "worker/vm_driver.h"
 
 enum {
     ROUNDS_MAX = 100,
@@ -308,13 +309,14 @@ static void print_all(void)
 
 static struct template *open_template(const char *images, const char *name)
 {
-    static const struct template_host host = {.driver = "bench", .vmm_build = "", .cpu = ""};
+    static const struct vm_driver none = {.name = "bench"};
+    static const struct template_maker maker = {.driver = &none, .vmm_build = "", .cpu = ""};
     char key[4096];
     struct template *t;
     struct cl_err err = {0};
     (void)snprintf(key, sizeof key, "%s/signing.pub", images);
     const struct template_request request = {
-        .dir = images, .name = name, .public_key = key, .host = &host};
+        .dir = images, .name = name, .public_key = key, .maker = &maker};
     if (template_open(&request, &t, &err) < 0)
         monitor_give_up("%s", err.text);
     return t;

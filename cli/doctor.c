@@ -68,15 +68,31 @@ static const char *text_of(const json_t *probe, const char *key)
     return s ? s : "";
 }
 
-/* Its own monitor is a choice (--driver kvm), so that it cannot run here is no fault of the host.
- */
-static void check_vmm(struct doctor *d, const json_t *probe)
+/* One of them is enough, so that another cannot run here is no fault of the host. */
+static void check_possible(struct doctor *d, const json_t *probe, const char *driver,
+                           const char *can, const char *why)
 {
-    char text[256];
-    bool can = is_true(probe, "vmm_can");
-    (void)snprintf(text, sizeof text, "%s: %s", can ? "possible" : "not possible",
-                   text_of(probe, "vmm_why"));
-    note(d, LEVEL_OK, "driver kvm", text, "");
+    char text[256], name[VALUE_TEXT];
+    (void)snprintf(name, sizeof name, "driver %s", driver);
+    (void)snprintf(text, sizeof text, "%s: %s", is_true(probe, can) ? "possible" : "not possible",
+                   text_of(probe, why));
+    note(d, LEVEL_OK, name, text, "");
+}
+
+/* What `auto` means here. */
+static void check_driver(struct doctor *d, const json_t *probe)
+{
+    char text[384];
+    const char *driver = text_of(probe, "driver"), *shared = text_of(probe, "driver_shared");
+    (void)snprintf(text, sizeof text, "%s (%s)%s%s%s", driver, text_of(probe, "driver_why"),
+                   shared[0] ? "; for tenants that are shared-ok, as `local` is: " : "", shared,
+                   shared[0] ? " (user code in its guests can reach their kernel, not the host)"
+                             : "");
+    note(d, strcmp(driver, "qemu/tcg") != 0 ? LEVEL_OK : LEVEL_WARN, "driver", text,
+         "works, but isolated guests run several times slower; enable virtualization (VMX/SVM, "
+         "nested on a VM) and access to /dev/kvm");
+    check_possible(d, probe, "kvm", "vmm_can", "vmm_why");
+    check_possible(d, probe, "kvm/xenpv", "xenpv_can", "xenpv_why");
 }
 
 static void check_cpu(struct doctor *d, const json_t *probe)
@@ -88,13 +104,7 @@ static void check_cpu(struct doctor *d, const json_t *probe)
                    (int)json_integer_value(json_object_get(probe, "cpus")), size);
     note(d, memory < MEMORY_WANTED ? LEVEL_WARN : LEVEL_OK, "machine", text,
          "give the machine at least 1 GiB of memory");
-    bool kvm = strcmp(text_of(probe, "driver"), "qemu/kvm") == 0;
-    (void)snprintf(text, sizeof text, "%s (%s)", text_of(probe, "driver"),
-                   text_of(probe, "driver_why"));
-    note(d, kvm ? LEVEL_OK : LEVEL_WARN, "driver", text,
-         "works, but code runs several times slower; enable virtualization (VMX/SVM, nested on a "
-         "VM) and access to /dev/kvm");
-    check_vmm(d, probe);
+    check_driver(d, probe);
     bool qemu = text_of(probe, "qemu_build")[0] != '\0';
     note(d, qemu ? LEVEL_OK : LEVEL_FAIL, "qemu",
          qemu ? text_of(probe, "qemu_build") : "QEMU is missing", "apt install qemu-system-x86");

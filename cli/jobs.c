@@ -51,13 +51,14 @@ static json_t *job_json(const Cloche__V1__Job *job)
     if (job->result)
         (void)snprintf(ended, sizeof ended, "%d", value_exit_code(job->result));
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:i, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:s, s:s}", "id",
-        job->id, "tenant", job->tenant, "kind", "job", "template",
+        "{s:s, s:s, s:s, s:s, s:s, s:i, s:o, s:o, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:s, s:s}",
+        "id", job->id, "tenant", job->tenant, "kind", "job", "template",
         job->spec ? job->spec->template_ : "", "state", value_state((int)job->state), "attempt",
         (int)job->attempt, "created", out_time(created), "started", out_time(ns_of(job->started)),
         "ended", out_time(ns_of(job->ended)), "worker", job->worker_id, "driver", job->driver,
-        "argv", argv_json(job), "labels", labels_json(job), "result",
-        job->result ? result_json(job->result) : json_null(), "age", age, "exit", ended);
+        "guest_separation", value_separation((int)job->guest_separation), "argv", argv_json(job),
+        "labels", labels_json(job), "result", job->result ? result_json(job->result) : json_null(),
+        "age", age, "exit", ended);
 }
 
 /* One page; adds its rows that are wanted. */
@@ -83,9 +84,14 @@ static int ps_page(const struct cli_opts *o, const struct args *a, struct client
 
 static int cmd_ps(const struct cli_opts *o, const struct args *a)
 {
-    static const struct out_col cols[] = {
-        {"id", "ID"},   {"template", "TEMPLATE"}, {"state", "STATE"}, {"exit", "EXIT"},
-        {"age", "AGE"}, {"driver", "DRIVER"},     {"argv", "COMMAND"}};
+    static const struct out_col cols[] = {{"id", "ID"},
+                                          {"template", "TEMPLATE"},
+                                          {"state", "STATE"},
+                                          {"exit", "EXIT"},
+                                          {"age", "AGE"},
+                                          {"driver", "DRIVER"},
+                                          {"guest_separation", "GUESTS"},
+                                          {"argv", "COMMAND"}};
     int code = EXIT_OK;
     json_t *rows = pages_all(o, a, ps_page, PS_ALL_MAX, &code);
     return rows ? out_rows(o->json, rows, cols, CL_COUNT(cols)) : code;

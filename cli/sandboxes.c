@@ -25,21 +25,29 @@ static json_t *sandbox_json(const Cloche__V1__Sandbox *s)
     if (expires > now && s->state != CLOCHE__V1__UNIT_STATE__UNIT_STATE_ENDED)
         value_age_text(expires - now, left);
     const Cloche__V1__Resources *r = s->resources;
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:s, s:s, s:o, s:s, s:i, s:i}", "id",
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:s, s:s, s:s, s:o, s:s, s:i, s:i}", "id",
                      s->id, "tenant", s->tenant, "template", s->template_, "state",
                      value_state((int)s->state), "created", out_time(created), "expires",
-                     out_time(expires), "worker", s->worker_id, "driver", s->driver, "reason",
+                     out_time(expires), "worker", s->worker_id, "driver", s->driver,
+                     "guest_separation", value_separation((int)s->guest_separation), "reason",
                      value_reason((int)s->reason), "labels", labels, "left", left, "vcpus",
                      (int)(r ? r->vcpus : 0), "memory_mib", (int)(r ? r->memory_mib : 0));
 }
 
 static int print_sandbox(const struct cli_opts *o, const Cloche__V1__Sandbox *s)
 {
-    static const struct out_col lines[] = {
-        {"id", "id"},           {"tenant", "tenant"}, {"template", "template"},
-        {"state", "state"},     {"reason", "reason"}, {"created", "created"},
-        {"expires", "expires"}, {"worker", "worker"}, {"driver", "driver"},
-        {"vcpus", "vCPUs"},     {"memory_mib", "MiB"}};
+    static const struct out_col lines[] = {{"id", "id"},
+                                           {"tenant", "tenant"},
+                                           {"template", "template"},
+                                           {"state", "state"},
+                                           {"reason", "reason"},
+                                           {"created", "created"},
+                                           {"expires", "expires"},
+                                           {"worker", "worker"},
+                                           {"driver", "driver"},
+                                           {"guest_separation", "guests"},
+                                           {"vcpus", "vCPUs"},
+                                           {"memory_mib", "MiB"}};
     return out_object(o->json, sandbox_json(s), lines, CL_COUNT(lines));
 }
 

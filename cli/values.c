@@ -164,3 +164,9 @@ const char *value_reason(int reason)
                                         "finished"};
     return pick(names, CL_COUNT(names), reason);
 }
+
+const char *value_separation(int separation)
+{
+    static const char *const names[] = {"", "isolated", "shared"};
+    return pick(names, CL_COUNT(names), separation);
+}

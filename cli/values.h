@@ -47,5 +47,7 @@ int value_exit_code(const Cloche__V1__ExecResult *r);
 const char *value_state(int state);
 const char *value_outcome(int outcome);
 const char *value_reason(int reason);
+/* Of a guest: "isolated", "shared"; "" while there is none. */
+const char *value_separation(int separation);
 
 #endif

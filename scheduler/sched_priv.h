@@ -62,7 +62,8 @@ struct tenant {
 /* --- workers -------------------------------------------------------------------------------- */
 
 struct worker_template {
-    char name[64], snapshot_key[65], verity_root[65], kernel[64];
+    char name[64], snapshot_key[65], verity_root[65], kernel[64], driver[16];
+    Cloche__V1__GuestSeparation separation;
     uint32_t vcpus, memory_mib, warm; /* sizes: the template's defaults */
     bool building;                    /* its snapshot: nobody should count on it yet */
 };
@@ -147,6 +148,8 @@ struct sched {
 /* tenants.c: the cached tenant, loaded from the books when it is not; NOTFOUND from the callback.
  */
 typedef void tenant_fn(void *arg, struct tenant *t, const struct cl_err *err);
+/* What it may be given: SHARED = guests of either kind. */
+Cloche__V1__GuestSeparation tenant_separation(const struct tenant *t);
 void tenant_get(struct sched *s, const char *name, tenant_fn *fn, void *arg);
 int tenant_cache(struct sched *s, const struct books_tenant *row, struct tenant **ret_tenant,
                  struct cl_err *err) CL_MUST;

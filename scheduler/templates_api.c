@@ -11,7 +11,7 @@ struct rows {
     size_t n;
 };
 
-static void add(struct rows *r, const struct worker *w, const struct worker_template *t)
+static void add(struct rows *r, const struct worker_template *t)
 {
     size_t i = 0;
     while (i < r->n && strcmp(r->m[i].name, t->name) != 0)
@@ -25,7 +25,7 @@ static void add(struct rows *r, const struct worker *w, const struct worker_temp
         r->m[i].snapshot_key = (char *)(uintptr_t)t->snapshot_key;
         r->m[i].verity_root = (char *)(uintptr_t)t->verity_root;
         r->m[i].kernel = (char *)(uintptr_t)t->kernel;
-        r->m[i].driver = (char *)(uintptr_t)w->driver;
+        r->m[i].driver = (char *)(uintptr_t)t->driver;
         r->defaults[i].vcpus = t->vcpus;
         r->defaults[i].memory_mib = t->memory_mib;
         r->m[i].defaults = &r->defaults[i];
@@ -43,7 +43,7 @@ static void collect(struct sched *s, struct rows *r)
     for (struct worker *w; (w = cl_map_next(s->workers, &at, NULL)) != NULL;) {
         for (size_t i = 0; i < w->n_templates; i++)
             if (!w->templates[i].building)
-                add(r, w, &w->templates[i]);
+                add(r, &w->templates[i]);
     }
 }
 

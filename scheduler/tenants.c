@@ -44,6 +44,13 @@ int tenant_cache(struct sched *s, const struct books_tenant *row, struct tenant 
     return 0;
 }
 
+Cloche__V1__GuestSeparation tenant_separation(const struct tenant *t)
+{
+    return strcmp(t->guest_separation, "shared-ok") == 0
+               ? CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED
+               : CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_ISOLATED;
+}
+
 struct loading {
     struct sched *s;
     tenant_fn *fn;

@@ -93,6 +93,12 @@ static const char *reason_name(Cloche__V1__Reason reason)
     return v ? v->name + strlen("REASON_") : "UNKNOWN";
 }
 
+static const char *separation_name(Cloche__V1__GuestSeparation separation)
+{
+    return separation == CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED ? "shared"
+                                                                               : "isolated";
+}
+
 Cloche__V1__UnitState unit_state(const struct unit *u)
 {
     static const Cloche__V1__UnitState states[] = {
@@ -411,6 +417,7 @@ static int send_assign(struct unit *u, struct worker *w, struct cl_err *err)
     a.command = spec->command;
     a.ttl_ns = u->record->ttl_ns;
     a.traceparent = u->record->traceparent;
+    a.guest_separation = tenant_separation(u->tenant);
     Cloche__V1__SessionResponse m = CLOCHE__V1__SESSION_RESPONSE__INIT;
     m.body_case = CLOCHE__V1__SESSION_RESPONSE__BODY_ASSIGN;
     m.assign = &a;
@@ -476,8 +483,6 @@ void unit_assign(struct unit *u)
         requeue(u, u->cancel ? "cancelled" : "its worker left");
         return;
     }
-    (void)snprintf(u->driver, sizeof u->driver, "%s", w->driver);
-    u->separation = w->separation;
     if (u->attempt == 1 && cl_wall_ns() > u->created_ns)
         metrics_observe(s->metrics, METRIC_QUEUE_SECONDS, NULL, NULL, cl_wall_ns() - u->created_ns);
     log_event(LOG_JOB_DISPATCHED, "unit=%s tenant=%s worker=%s attempt=%u", u->id, u->tenant->name,
@@ -603,6 +608,7 @@ static void emit_vm_start(struct unit *u, const Cloche__V1__UnitStarted *m)
     (void)snprintf(u->vm, sizeof u->vm, "%s", m->vm);
     const struct audit_field fields[] = {
         AUDIT_STR("driver", u->driver),
+        AUDIT_STR("guest_separation", separation_name(u->separation)),
         AUDIT_STR("image_sha256", m->image_key),
         AUDIT_NUM("memory_mib", u->need[BOOKS_MEM]),
         AUDIT_STR("network", "none"),
@@ -639,6 +645,8 @@ void unit_started(struct unit *u, const Cloche__V1__UnitStarted *m)
     u->phase = PHASE_RUNNING;
     u->started = true;
     u->started_wall_ns = cl_wall_ns();
+    (void)snprintf(u->driver, sizeof u->driver, "%s", m->driver);
+    u->separation = m->guest_separation;
     if (u->record->ttl_ns)
         u->expires_wall_ns = u->started_wall_ns + u->record->ttl_ns;
     (void)!books_started(u->sched->books, &hold, on_marked, NULL, NULL);

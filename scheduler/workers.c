@@ -20,10 +20,15 @@ int worker_send(struct worker *w, Cloche__V1__SessionResponse *m, struct cl_err 
 /* --- placement -------------------------------------------------------------------------------- */
 
 /* A guest whose user code can reach its kernel is for tenants that said so. */
+static bool may_have(const struct tenant *t, Cloche__V1__GuestSeparation separation)
+{
+    return separation != CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED ||
+           tenant_separation(t) == separation;
+}
+
 static bool is_for(const struct worker *w, const struct tenant *t)
 {
-    return w->separation != CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED ||
-           strcmp(t->guest_separation, "shared-ok") == 0;
+    return may_have(t, w->separation);
 }
 
 bool worker_any_for(struct sched *s, const struct tenant *t)
@@ -46,16 +51,19 @@ static bool fits(const struct worker *w, const uint64_t *need)
 }
 
 /* Dominant share after the unit, in thousandths; a warm VM of its template counts as less. */
-static uint64_t score(const struct worker *w, const char *template, const uint64_t *need)
+static uint64_t score(const struct worker *w, const struct tenant *tenant, const char *template,
+                      const uint64_t *need)
 {
     uint64_t vcpu = (w->used_vcpu + need[BOOKS_VCPU]) * 1000 / CL_MAX(w->cap_vcpu, (uint64_t)1);
     uint64_t mem = (w->used_mem + need[BOOKS_MEM]) * 1000 / CL_MAX(w->cap_mem, (uint64_t)1);
     uint64_t share = CL_MAX(vcpu, mem);
+    uint64_t cold = 2000;
     for (size_t i = 0; i < w->n_templates; i++) {
-        if (!w->templates[i].building && strcmp(w->templates[i].name, template) == 0)
-            return w->templates[i].warm ? share : share + 1000;
+        const struct worker_template *t = &w->templates[i];
+        if (!t->building && strcmp(t->name, template) == 0 && may_have(tenant, t->separation))
+            cold = CL_MIN(cold, t->warm ? 0 : (uint64_t)1000);
     }
-    return share + 2000;
+    return share + cold;
 }
 
 struct worker *worker_place(struct sched *s, const struct tenant *t, const char *template,
@@ -65,7 +73,7 @@ struct worker *worker_place(struct sched *s, const struct tenant *t, const char 
     uint64_t best_score = UINT64_MAX;
     size_t at = 0;
     for (struct worker *w; (w = cl_map_next(s->workers, &at, NULL)) != NULL;) {
-        uint64_t sc = is_for(w, t) && fits(w, need) ? score(w, template, need) : UINT64_MAX;
+        uint64_t sc = is_for(w, t) && fits(w, need) ? score(w, t, template, need) : UINT64_MAX;
         if (sc < best_score) {
             best = w;
             best_score = sc;
@@ -195,6 +203,8 @@ static void take_load(struct worker *w, const Cloche__V1__WorkerLoad *l)
         (void)snprintf(o->snapshot_key, sizeof o->snapshot_key, "%s", t->snapshot_key);
         (void)snprintf(o->verity_root, sizeof o->verity_root, "%s", t->verity_root);
         (void)snprintf(o->kernel, sizeof o->kernel, "%s", t->kernel);
+        (void)snprintf(o->driver, sizeof o->driver, "%s", t->driver);
+        o->separation = t->guest_separation;
         o->vcpus = t->default_vcpus;
         o->memory_mib = t->default_memory_mib;
         o->warm = t->warm;
@@ -269,8 +279,8 @@ static void adopt(struct worker *w, const Cloche__V1__WorkerHello *h)
             continue;
         u->unconfirmed = false;
         (void)snprintf(u->worker_id, sizeof u->worker_id, "%s", w->id);
-        (void)snprintf(u->driver, sizeof u->driver, "%s", w->driver);
-        u->separation = w->separation;
+        (void)snprintf(u->driver, sizeof u->driver, "%s", r->driver);
+        u->separation = r->guest_separation;
         if (r->expires_unix_ns)
             u->expires_wall_ns = r->expires_unix_ns;
         if (u->phase == PHASE_ASSIGNING)

@@ -16,11 +16,12 @@
 struct kvm_settings {
     const char *binary; /* borrowed: path of cloche-vmm */
     struct vm_host host;
-    bool xenpv;
     struct state_mac_key key; /* of this run of the worker: its snapshots live no longer */
 };
 
-/* The settings must outlive every VM.  Call once, before the driver's first start. */
-const struct vm_driver *kvm_driver(const struct kvm_settings *settings);
+enum kvm_entry { KVM_ENTRY_NATIVE = 0, KVM_ENTRY_XENPV_SHARED };
+
+/* The settings, the same ones for all entries, must outlive every VM.  Before the first start. */
+const struct vm_driver *kvm_driver(const struct kvm_settings *settings, enum kvm_entry entry);
 
 #endif

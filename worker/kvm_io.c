@@ -16,14 +16,10 @@
 #include "base/mem.h"
 #include "base/own.h"
 #include "vmm/control.h"
+#include "vmm/mem.h"
 #include "worker/vm_base.h"
 
-enum { CONTROL_FD = 4, EVENTS_PER_TURN = 8 };
-
-/* kvm-clock is the one clock that is right after a restore; nothing but a triple fault resets.  A
- * Xen-PV guest has Xen's clock and asks its shim. */
-#define EXTRA_CMDLINE "clocksource=kvm-clock reboot=t"
-#define EXTRA_CMDLINE_XENPV "clocksource=xen"
+enum { CONTROL_FD = 4, EVENTS_PER_TURN = 8, XENPV_MEM_MAX_MIB = GM_LOW_MAX >> 20 };
 
 enum kvm_state { KVM_STARTING = 1, KVM_UP, KVM_PAUSED, KVM_SAVING, KVM_ENDING };
 
@@ -39,7 +35,19 @@ static struct kvm_vm *of(struct vm *vm)
     return CL_CONTAINER(vm, struct kvm_vm, base);
 }
 
-static const struct kvm_settings *settings; /* set once by kvm_driver() */
+static const struct kvm_settings *settings; /* by kvm_driver() */
+
+/* What an entry needs of its guest.  kvm-clock is the one clock that is right after a restore, and
+ * nothing but a triple fault resets; a Xen-PV guest has Xen's clock and asks its shim. */
+static const struct {
+    const char *cmdline;
+    uint8_t flags; /* enum control_boot */
+} entries[] = {
+    [KVM_ENTRY_NATIVE] = {"clocksource=kvm-clock reboot=t", 0},
+    [KVM_ENTRY_XENPV_SHARED] = {"clocksource=xen", CONTROL_BOOT_BY_XENPV},
+};
+
+static enum kvm_entry entry_of(const struct kvm_vm *k);
 
 /* --- what the monitor says ------------------------------------------------------------------- */
 
@@ -116,7 +124,7 @@ static int send_cmdline(struct kvm_vm *k, struct cl_err *err)
 {
     struct control_message m = {.type = CONTROL_CMDLINE};
     int n = snprintf(m.cmdline.text, sizeof m.cmdline.text, "%s %s", k->base.template->m.cmdline,
-                     settings->xenpv ? EXTRA_CMDLINE_XENPV : EXTRA_CMDLINE);
+                     entries[entry_of(k)].cmdline);
     if (n < 0 || n > CONTROL_CMDLINE_MAX)
         return cl_fail(err, CL_E_TOOBIG, 0, "a kernel command line of %d bytes", n);
     m.cmdline.bytes = (uint32_t)n;
@@ -173,18 +181,15 @@ static int open_gifts(struct kvm_vm *k, const struct vm_spec *spec, const struct
     return open_memory(k, boot, g, err);
 }
 
-static uint8_t flags_of(bool boot)
-{
-    return (boot ? CONTROL_BOOT_OWN_RAM : 0) | (settings->xenpv ? CONTROL_BOOT_BY_XENPV : 0);
-}
-
 static int send_setup(struct kvm_vm *k, bool boot, const struct gifts *g, struct cl_err *err)
 {
     struct control_message m = {.type = boot ? CONTROL_BOOT : CONTROL_RESTORE,
                                 .setup = {.version = CONTROL_VERSION,
                                           .vcpus = k->base.template->vcpus,
                                           .mem_bytes = k->base.template->memory_mib * CL_MIB,
-                                          .flags = flags_of(boot)}};
+                                          .flags = entries[entry_of(k)].flags}};
+    if (boot)
+        m.setup.flags |= CONTROL_BOOT_OWN_RAM;
     int fds[CONTROL_FDS];
     size_t n = 0;
     for (unsigned i = 0; i < CONTROL_FDS; i++) {
@@ -308,10 +313,22 @@ static int kvm_snapshot(struct vm *vm, vm_done_fn *done, void *arg, struct cl_er
     .snapshot_is_copy = true, .start = kvm_start, .pause = kvm_pause, .resume = kvm_resume, \
     .grow_disk = kvm_grow_disk, .snapshot = kvm_snapshot, VM_BASE_VERBS
 
-const struct vm_driver *kvm_driver(const struct kvm_settings *s)
+static const struct vm_driver drivers[] = {
+    [KVM_ENTRY_NATIVE] = {.name = "kvm", KVM_VERBS},
+    [KVM_ENTRY_XENPV_SHARED] = {.name = "kvm/xenpv",
+                                .is_shared = true,
+                                .vcpus_max = 1,
+                                .memory_max_mib = XENPV_MEM_MAX_MIB,
+                                KVM_VERBS},
+};
+
+static enum kvm_entry entry_of(const struct kvm_vm *k)
 {
-    static const struct vm_driver kvm = {.name = "kvm", KVM_VERBS};
-    static const struct vm_driver xenpv = {.name = "kvm/xenpv", .is_shared = true, KVM_VERBS};
+    return (enum kvm_entry)(k->base.template->driver - drivers);
+}
+
+const struct vm_driver *kvm_driver(const struct kvm_settings *s, enum kvm_entry entry)
+{
     settings = s;
-    return s->xenpv ? &xenpv : &kvm;
+    return &drivers[entry];
 }

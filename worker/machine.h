@@ -23,7 +23,6 @@ enum { MACHINE_UIDS = 4096 };
 /* What all machines of a worker share. */
 struct machine_host {
     struct cl_loop *loop;
-    const struct vm_driver *driver;
     struct cgroup_root cgroups;
     const char *state_dir; /* of the state files */
     uid_t uid_base;        /* 0 = no uid per VM */

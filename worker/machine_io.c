@@ -55,6 +55,11 @@ struct machine {
     struct cl_grave grave;
 };
 
+static const struct vm_driver *driver_of(const struct machine *m)
+{
+    return m->template->driver;
+}
+
 static void fail_machine(struct machine *m, const struct cl_err *why)
 {
     if (m->why.code == CL_OK)
@@ -100,7 +105,7 @@ static void on_reap(void *arg)
 
 static int make_cgroup(struct machine *m, struct cl_err *err)
 {
-    uint64_t copies = m->origin == VM_BOOT && m->host->driver->snapshot_is_copy ? 2 : 1;
+    uint64_t copies = m->origin == VM_BOOT && driver_of(m)->snapshot_is_copy ? 2 : 1;
     struct cgroup_limits limits = {
         .memory_bytes = (copies * m->template->memory_mib + QEMU_OVERHEAD_MIB) * CL_MIB,
         .pids = QEMU_PIDS,
@@ -380,10 +385,10 @@ static int start_vm(struct machine *m, struct cl_err *err)
         .cgroups = m->cgroup_arg,
         .disk_dir = m->host->state_dir,
     };
-    if (m->host->driver->start(m->host->loop, &spec, &events, m, &m->vm, err) < 0)
+    if (driver_of(m)->start(m->host->loop, &spec, &events, m, &m->vm, err) < 0)
         return -1;
     uint64_t first = m->origin == VM_BOOT ? GUEST_STREAMS_BOOTED : GUEST_STREAMS_RESTORED;
-    return guest_new(m->host->loop, m->host->driver->channel(m->vm), first, &guest_events, m,
+    return guest_new(m->host->loop, driver_of(m)->channel(m->vm), first, &guest_events, m,
                      &m->guest, err);
 }
 
@@ -391,7 +396,7 @@ static int start_vm(struct machine *m, struct cl_err *err)
 static void let_start(struct machine *m)
 {
     struct cl_err err = {0};
-    m->saved.guard_pid = m->host->driver->guard_pid(m->vm);
+    m->saved.guard_pid = driver_of(m)->guard_pid(m->vm);
     m->saved.guard_start = vm_state_start_time(m->saved.guard_pid);
     if (vm_state_save(m->host->state_dir, &m->saved, &err) < 0)
         fail_machine(m, &err);
@@ -445,7 +450,7 @@ int machine_park(struct machine *m, struct cl_err *err)
 {
     CL_ASSERT(m->state == MACHINE_READY);
     m->state = MACHINE_PARKED;
-    return m->host->driver->pause(m->vm, err);
+    return driver_of(m)->pause(m->vm, err);
 }
 
 int machine_claim(struct machine *m, const struct machine_claim *claim,
@@ -465,8 +470,8 @@ int machine_claim(struct machine *m, const struct machine_claim *claim,
     cl_timer_start(&m->timeout, m->host->start_timeout_ns);
     m->disk_bytes = claim->scratch_bytes ? claim->scratch_bytes : DISK_DEFAULT_MIB * CL_MIB;
     if (vm_state_save(m->host->state_dir, s, err) < 0 ||
-        m->host->driver->grow_disk(m->vm, m->disk_bytes, err) < 0 ||
-        (parked && m->host->driver->resume(m->vm, err) < 0) ||
+        driver_of(m)->grow_disk(m->vm, m->disk_bytes, err) < 0 ||
+        (parked && driver_of(m)->resume(m->vm, err) < 0) ||
         send_identity(m, claim->unit_id, claim, err) < 0)
         return -1;
     return 0;
@@ -475,13 +480,13 @@ int machine_claim(struct machine *m, const struct machine_claim *claim,
 int machine_snapshot(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err)
 {
     CL_ASSERT(m->state == MACHINE_READY && m->origin == VM_BOOT);
-    return m->host->driver->snapshot(m->vm, done, arg, err);
+    return driver_of(m)->snapshot(m->vm, done, arg, err);
 }
 
 void machine_set_deadline(struct machine *m, uint64_t deadline_ns)
 {
     if (m->vm)
-        m->host->driver->set_deadline(m->vm, deadline_ns);
+        driver_of(m)->set_deadline(m->vm, deadline_ns);
 }
 
 int machine_mark_code_started(struct machine *m, struct cl_err *err)
@@ -496,12 +501,12 @@ void machine_stop(struct machine *m)
         return;
     m->state = MACHINE_ENDING;
     if (m->vm)
-        m->host->driver->stop(m->vm);
+        driver_of(m)->stop(m->vm);
 }
 
 uint64_t machine_disk_promised(const struct machine *m)
 {
-    uint64_t taken = m->vm ? m->host->driver->disk_taken(m->vm) : m->disk_bytes;
+    uint64_t taken = m->vm ? driver_of(m)->disk_taken(m->vm) : m->disk_bytes;
     return taken < m->disk_bytes ? m->disk_bytes - taken : 0;
 }
 
@@ -529,5 +534,5 @@ int machine_stats(const struct machine *m, struct vm_stats *ret_stats, struct cl
 {
     if (!m->vm)
         return cl_fail(err, CL_E_STATE, 0, "the VM has ended");
-    return m->host->driver->stats(m->vm, ret_stats, err);
+    return driver_of(m)->stats(m->vm, ret_stats, err);
 }

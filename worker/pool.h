@@ -1,5 +1,8 @@
 /* worker/pool.h - the warm pools: templates with their snapshots, and machines that wait.
  *
+ * Machines of a template can be made in more than one way (by makers).  A claim gets the first that
+ * suits it and works: one that fails to boot a template three times gives way to the next.
+ *
  * Owns:    the templates, the machines that nobody has claimed, the queue of claims.
  * Thread:  the worker loop; callbacks never run inside a call.
  * Limits:  POOL_FLAVOURS templates with a snapshot (the least recently used idle one goes first:
@@ -11,17 +14,18 @@
 
 #include "worker/machine.h"
 
-enum { POOL_FLAVOURS = 8, POOL_CLAIMS = 1024 };
+enum { POOL_FLAVOURS = 12, POOL_CLAIMS = 1024, POOL_MAKERS = 2 };
 
 struct pool;
 struct pool_claim;
 
 struct pool_options {
-    struct machine_host *host;             /* borrowed */
-    const char *template_dir, *public_key; /* borrowed */
-    struct template_host key;              /* what snapshots depend on */
-    uint32_t warm;                         /* machines kept parked per default flavour */
-    uint32_t starts;                       /* at once */
+    struct machine_host *host;                 /* borrowed */
+    const char *template_dir, *public_key;     /* borrowed */
+    struct template_maker makers[POOL_MAKERS]; /* the preferred first */
+    size_t n_makers;
+    uint32_t warm;   /* machines kept parked per default flavour */
+    uint32_t starts; /* at once */
 };
 
 /* A machine is yours (READY or PARKED; claim it and set its events at once), or err says why not.
@@ -37,15 +41,19 @@ int pool_new(const struct pool_options *options, pool_changed_fn *changed, void 
 void pool_stop(struct pool *pool);
 /* NULL is a no-op.  No machine of it may live any more. */
 void pool_free(struct pool *pool);
-/* Keep this template warm from now on; builds its snapshot. */
+/* Keep this template warm from now on, by the preferred maker; builds its snapshot. */
 int pool_keep(struct pool *pool, const char *template, struct cl_err *err) CL_MUST;
 /* How many to keep warm of each template that is kept; more are started at once, fewer are not
  * refilled. */
 void pool_set_warm(struct pool *pool, uint32_t warm);
-/* Ask for a machine; 0 sizes are the template's defaults. */
-int pool_claim(struct pool *pool, const char *template, uint32_t memory_mib, uint32_t vcpus,
-               pool_claim_fn *fn, void *arg, struct pool_claim **ret_claim,
-               struct cl_err *err) CL_MUST;
+struct pool_want {
+    const char *template;       /* borrowed until the claim is answered */
+    uint32_t memory_mib, vcpus; /* 0 = the template's defaults */
+    bool shared_ok;             /* a guest will do whose user code can reach its kernel */
+};
+/* Ask for a machine. */
+int pool_claim(struct pool *pool, const struct pool_want *want, pool_claim_fn *fn, void *arg,
+               struct pool_claim **ret_claim, struct cl_err *err) CL_MUST;
 /* Forget a claim that was not answered yet. */
 void pool_cancel(struct pool_claim *claim);
 /* Renew the guardians of machines that are parked, starting or being built; the owner calls it

@@ -44,6 +44,7 @@ struct spare {
 
 struct pool_claim {
     struct cl_list link;
+    struct pool_want want;
     pool_claim_fn *fn;
     void *arg;
     struct pool *pool;
@@ -81,6 +82,38 @@ static void refuse_all(struct flavour *f, const struct cl_err *why)
 {
     while (!cl_list_empty(&f->claims))
         answer(CL_LIST_ENTRY(f->claims.next, struct pool_claim, link), NULL, "", why);
+}
+
+static int choose_flavour(struct pool *p, const struct pool_want *want,
+                          struct flavour **ret_flavour, struct cl_err *err);
+
+static bool has_given_up(const struct flavour *f)
+{
+    return f->failures >= BUILD_TRIES;
+}
+
+/* To the next maker with those who wait, and with the keeping; refused is who suits no other. */
+static void give_up(struct flavour *f, const struct cl_err *why)
+{
+    struct pool *p = f->pool;
+    struct pool_want kept = {.template = f->template->m.name, .shared_ok = true};
+    struct flavour *next;
+    struct cl_err err = {0};
+    while (!cl_list_empty(&f->claims)) {
+        struct pool_claim *c = CL_LIST_ENTRY(f->claims.next, struct pool_claim, link);
+        if (choose_flavour(p, &c->want, &next, &err) < 0 || next == f) {
+            answer(c, NULL, "", why);
+            continue;
+        }
+        cl_list_unlink(&c->link);
+        cl_list_push(&next->claims, &c->link);
+    }
+    if (f->keep == 0 || choose_flavour(p, &kept, &next, &err) < 0 || next == f)
+        return;
+    log_event(LOG_POOL_NEXT, "template=%s text='%s does not boot it: from now on by %s'",
+              f->template->m.name, f->template->driver->name, next->template->driver->name);
+    next->keep = f->keep;
+    f->keep = 0;
 }
 
 void pool_cancel(struct pool_claim *claim)
@@ -131,8 +164,8 @@ static void note_failure(struct flavour *f, const struct cl_err *why)
     f->not_before_ns = cl_now_ns() + (uint64_t)f->failures * RETRY_MS * CL_NS_PER_MS;
     log_event(LOG_POOL_FAILED, "template=%s try=%d text='%s'", f->template->m.name, f->failures,
               why->text);
-    if (f->failures >= BUILD_TRIES)
-        refuse_all(f, why);
+    if (has_given_up(f))
+        give_up(f, why);
     kick(f->pool); /* its turn sets the timer for the next try */
 }
 
@@ -337,52 +370,111 @@ static void evict_one(struct pool *p)
         free_flavour(oldest);
 }
 
-static struct flavour *find_flavour(struct pool *p, const char *name, uint32_t memory_mib,
-                                    uint32_t vcpus)
+static struct flavour *find_flavour(struct pool *p, const struct vm_driver *driver,
+                                    const struct pool_want *want)
 {
     CL_LIST_FOREACH (node, &p->flavours) {
         struct flavour *f = CL_LIST_ENTRY(node, struct flavour, link);
         const struct template *t = f->template;
-        if (strcmp(t->m.name, name) == 0 &&
-            t->memory_mib == (memory_mib ? memory_mib : t->m.default_memory_mib) &&
-            t->vcpus == (vcpus ? vcpus : t->m.default_vcpus))
+        if (t->driver == driver && strcmp(t->m.name, want->template) == 0 &&
+            t->memory_mib == (want->memory_mib ? want->memory_mib : t->m.default_memory_mib) &&
+            t->vcpus == (want->vcpus ? want->vcpus : t->m.default_vcpus))
             return f;
     }
     return NULL;
 }
 
-static int get_flavour(struct pool *p, const char *name, uint32_t memory_mib, uint32_t vcpus,
-                       struct flavour **ret_flavour, struct cl_err *err)
+/* Has the driver VMs of such a size? */
+static int check_size(const struct vm_driver *d, uint32_t memory_mib, uint32_t vcpus,
+                      struct cl_err *err)
 {
-    struct flavour *f = find_flavour(p, name, memory_mib, vcpus);
-    if (!f) {
-        if (p->n_flavours >= POOL_FLAVOURS)
-            evict_one(p);
-        if (p->n_flavours >= POOL_FLAVOURS)
-            return cl_fail(err, CL_E_TOOBIG, 0, "%d flavours of templates are in use",
-                           POOL_FLAVOURS);
-        struct template_request request = {
-            p->options.template_dir, name, p->options.public_key, memory_mib, vcpus,
-            &p->options.key};
-        struct template *t;
-        if (template_open(&request, &t, err) < 0)
-            return -1;
-        f = cl_zalloc(sizeof *f);
-        if (!f) {
-            template_unref(t);
-            return cl_fail(err, CL_E_NOMEM, 0, "template");
-        }
-        f->pool = p;
-        f->template = t;
-        f->state = FLAVOUR_FAILED; /* nothing built yet; the next turn starts it */
-        cl_list_init(&f->spares);
-        cl_list_init(&f->claims);
-        cl_list_push(&p->flavours, &f->link);
-        p->n_flavours++;
+    if (d->vcpus_max && vcpus > d->vcpus_max)
+        return cl_fail(err, CL_E_INVALID, 0, "%u vCPUs: a VM of the driver %s has at most %u",
+                       vcpus, d->name, d->vcpus_max);
+    if (d->memory_max_mib && memory_mib > d->memory_max_mib)
+        return cl_fail(err, CL_E_INVALID, 0, "%u MiB: a VM of the driver %s has at most %u",
+                       memory_mib, d->name, d->memory_max_mib);
+    return 0;
+}
+
+static int open_template(struct pool *p, const struct template_maker *maker,
+                         const struct pool_want *want, struct template **ret_template,
+                         struct cl_err *err)
+{
+    struct template_request request = {
+        p->options.template_dir, want->template, p->options.public_key,
+        want->memory_mib,        want->vcpus,    maker};
+    struct template *t;
+    if (check_size(maker->driver, want->memory_mib, want->vcpus, err) < 0 ||
+        template_open(&request, &t, err) < 0)
+        return -1;
+    if (check_size(maker->driver, t->memory_mib, t->vcpus, err) < 0) {
+        template_unref(t);
+        return -1;
     }
-    f->used_ns = cl_now_ns();
+    *ret_template = t;
+    return 0;
+}
+
+static int add_flavour(struct pool *p, const struct template_maker *maker,
+                       const struct pool_want *want, struct flavour **ret_flavour,
+                       struct cl_err *err)
+{
+    if (p->n_flavours >= POOL_FLAVOURS)
+        evict_one(p);
+    if (p->n_flavours >= POOL_FLAVOURS)
+        return cl_fail(err, CL_E_TOOBIG, 0, "%d flavours of templates are in use", POOL_FLAVOURS);
+    struct template *t;
+    if (open_template(p, maker, want, &t, err) < 0)
+        return -1;
+    struct flavour *f = cl_zalloc(sizeof *f);
+    if (!f) {
+        template_unref(t);
+        return cl_fail(err, CL_E_NOMEM, 0, "template");
+    }
+    f->pool = p;
+    f->template = t;
+    f->state = FLAVOUR_FAILED; /* nothing built yet; the next turn starts it */
+    cl_list_init(&f->spares);
+    cl_list_init(&f->claims);
+    cl_list_push(&p->flavours, &f->link);
+    p->n_flavours++;
     *ret_flavour = f;
     return 0;
+}
+
+static int get_flavour(struct pool *p, const struct template_maker *maker,
+                       const struct pool_want *want, struct flavour **ret_flavour,
+                       struct cl_err *err)
+{
+    *ret_flavour = find_flavour(p, maker->driver, want);
+    if (!*ret_flavour && add_flavour(p, maker, want, ret_flavour, err) < 0)
+        return -1;
+    (*ret_flavour)->used_ns = cl_now_ns();
+    return 0;
+}
+
+/* By the first maker that suits and works; when none works, by the last that suits. */
+static int choose_flavour(struct pool *p, const struct pool_want *want,
+                          struct flavour **ret_flavour, struct cl_err *err)
+{
+    struct flavour *f = NULL, *found;
+    struct cl_err why = {0};
+    (void)cl_fail(&why, CL_E_UNAVAILABLE, 0, "this worker has no isolated guests");
+    for (size_t i = 0; i < p->options.n_makers; i++) {
+        const struct template_maker *maker = &p->options.makers[i];
+        if (maker->driver->is_shared && !want->shared_ok)
+            continue;
+        if (get_flavour(p, maker, want, &found, &why) < 0)
+            continue;
+        f = found;
+        if (!has_given_up(f))
+            break;
+    }
+    *ret_flavour = f;
+    if (!f)
+        *err = why;
+    return f ? 0 : -1;
 }
 
 /* At least one: the snapshot's first clone proves that it works. */
@@ -393,8 +485,9 @@ static uint32_t keep_target(const struct pool *pool)
 
 int pool_keep(struct pool *pool, const char *template, struct cl_err *err)
 {
+    struct pool_want want = {.template = template, .shared_ok = true};
     struct flavour *f;
-    if (get_flavour(pool, template, 0, 0, &f, err) < 0)
+    if (choose_flavour(pool, &want, &f, err) < 0)
         return -1;
     f->keep = keep_target(pool);
     kick(pool);
@@ -412,21 +505,21 @@ void pool_set_warm(struct pool *pool, uint32_t warm)
     kick(pool);
 }
 
-int pool_claim(struct pool *pool, const char *template, uint32_t memory_mib, uint32_t vcpus,
-               pool_claim_fn *fn, void *arg, struct pool_claim **ret_claim, struct cl_err *err)
+int pool_claim(struct pool *pool, const struct pool_want *want, pool_claim_fn *fn, void *arg,
+               struct pool_claim **ret_claim, struct cl_err *err)
 {
     struct flavour *f;
     if (pool->n_claims >= POOL_CLAIMS)
         return cl_fail(err, CL_E_TOOBIG, 0, "%d claims wait for a VM already", POOL_CLAIMS);
-    if (get_flavour(pool, template, memory_mib, vcpus, &f, err) < 0)
+    if (choose_flavour(pool, want, &f, err) < 0)
         return -1;
     struct pool_claim *c = cl_zalloc(sizeof *c);
     if (!c)
         return cl_fail(err, CL_E_NOMEM, 0, "claim");
-    *c = (struct pool_claim){.fn = fn, .arg = arg, .pool = pool};
+    *c = (struct pool_claim){.want = *want, .fn = fn, .arg = arg, .pool = pool};
     cl_list_push(&f->claims, &c->link);
     pool->n_claims++;
-    if (f->failures >= BUILD_TRIES)
+    if (has_given_up(f))
         f->failures = 0; /* somebody asks again: try anew */
     *ret_claim = c;
     kick(pool);

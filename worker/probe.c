@@ -167,8 +167,23 @@ static void choose_driver(struct host_probe *p)
                           ? "/dev/kvm is for root alone: chgrp kvm /dev/kvm && chmod 0660 /dev/kvm"
                           : "/dev/kvm with VMX or SVM";
     (void)snprintf(p->driver, sizeof p->driver, "%s",
-                   host_probe_has_kvm(p) ? "qemu/kvm" : "qemu/tcg");
+                   p->vmm_can              ? "kvm"
+                   : host_probe_has_kvm(p) ? "qemu/kvm"
+                                           : "qemu/tcg");
     (void)snprintf(p->driver_why, sizeof p->driver_why, "%s", why);
+    (void)snprintf(p->driver_shared, sizeof p->driver_shared, "%s",
+                   p->xenpv_can ? "kvm/xenpv" : "");
+}
+
+/* With VMX or SVM the kernel runs natively as it is. */
+static void check_xenpv(struct host_probe *p)
+{
+    const char *why = !p->vmm_build[0] ? "cloche-vmm is not there"
+                      : !p->kvm_node   ? "/dev/kvm cannot be opened"
+                      : p->vmx_or_svm  ? "this host has VMX or SVM; the driver kvm is faster here"
+                                       : "/dev/kvm without VMX or SVM: a stock kernel, natively";
+    p->xenpv_can = p->vmm_build[0] && p->kvm_node && !p->vmx_or_svm;
+    (void)snprintf(p->xenpv_why, sizeof p->xenpv_why, "%s", why);
 }
 
 void host_probe(const struct probe_programs *programs, struct host_probe *ret_probe)
@@ -191,21 +206,24 @@ void host_probe(const struct probe_programs *programs, struct host_probe *ret_pr
     p.tsc_khz = measure_tsc_khz();
     read_qemu_build(programs->qemu, p.qemu_build, sizeof p.qemu_build);
     ask_vmm(&p, programs->vmm);
+    check_xenpv(&p);
     choose_driver(&p);
     *ret_probe = p;
 }
 
 static json_t *to_json(const struct host_probe *p)
 {
-    json_t *o = json_pack("{s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b}", "kvm_node", p->kvm_node,
-                          "kvm_for_vms", p->kvm_for_vms, "vmx_or_svm", p->vmx_or_svm, "namespaces",
-                          p->namespaces, "cgroups", p->cgroups, "cgroup_v2", p->cgroup_v2,
-                          "is_root", p->is_root, "subuid", p->subuid, "vmm_can", p->vmm_can);
+    json_t *o = json_pack("{s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b}", "kvm_node",
+                          p->kvm_node, "kvm_for_vms", p->kvm_for_vms, "vmx_or_svm", p->vmx_or_svm,
+                          "namespaces", p->namespaces, "cgroups", p->cgroups, "cgroup_v2",
+                          p->cgroup_v2, "is_root", p->is_root, "subuid", p->subuid, "vmm_can",
+                          p->vmm_can, "xenpv_can", p->xenpv_can);
     json_t *more =
-        json_pack("{s:i, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:s}", "cpus", (int)p->cpus,
+        json_pack("{s:i, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "cpus", (int)p->cpus,
                   "memory_bytes", (json_int_t)p->memory_bytes, "tsc_khz", (json_int_t)p->tsc_khz,
                   "cpu_model", p->cpu_model, "qemu_build", p->qemu_build, "driver", p->driver,
-                  "driver_why", p->driver_why, "vmm_build", p->vmm_build, "vmm_why", p->vmm_why);
+                  "driver_why", p->driver_why, "vmm_build", p->vmm_build, "vmm_why", p->vmm_why,
+                  "driver_shared", p->driver_shared, "xenpv_why", p->xenpv_why);
     bool good = o && more && json_object_update(o, more) == 0;
     json_decref(more);
     if (!good) {

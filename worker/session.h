@@ -20,7 +20,7 @@ enum { SESSION_LOST_MAX = 4096 }; /* leases of an earlier worker, until they are
 struct session;
 
 struct session_options {
-    bool is_shared; /* of struct vm_driver */
+    bool is_shared; /* it has no isolated guests */
     struct cl_loop *loop;
     const char *target; /* of the scheduler's worker listener */
     SSL_CTX *tls;       /* NULL on a unix socket */

@@ -84,6 +84,12 @@ static void check_disk(struct session *s)
         s->closed[0] = '\0';
 }
 
+static Cloche__V1__GuestSeparation separation(bool is_shared)
+{
+    return is_shared ? CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED
+                     : CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_ISOLATED;
+}
+
 static void fill_load(struct session *s, struct load_message *m)
 {
     struct pool_flavour_info infos[POOL_FLAVOURS];
@@ -110,6 +116,8 @@ static void fill_load(struct session *s, struct load_message *m)
         w->default_vcpus = t->m.default_vcpus;
         w->default_memory_mib = t->m.default_memory_mib;
         w->warm = infos[i].parked;
+        w->driver = (char *)(uintptr_t)t->driver->name;
+        w->guest_separation = separation(t->driver->is_shared);
         m->list[m->load.n_templates++] = w;
     }
 }
@@ -187,6 +195,8 @@ static void on_started(void *arg, struct unit *u)
     m.vm = (char *)(uintptr_t)machine_name(u->machine);
     m.image_key = (char *)(uintptr_t)t->m.image_key;
     m.snapshot_key = (char *)(uintptr_t)t->snapshot_key;
+    m.driver = (char *)(uintptr_t)t->driver->name;
+    m.guest_separation = separation(t->driver->is_shared);
     SESSION_REQUEST(body, STARTED, started, &m);
     (void)send_body(arg, &body);
 }
@@ -310,6 +320,11 @@ static void describe(const struct unit *u, Cloche__V1__RunningUnit *row)
     row->lease_id = u->assign->lease_id;
     row->fence = u->assign->fence;
     row->expires_unix_ns = unit_expires_wall_ns(u);
+    if (!u->machine)
+        return;
+    const struct vm_driver *driver = machine_template(u->machine)->driver;
+    row->driver = (char *)(uintptr_t)driver->name;
+    row->guest_separation = separation(driver->is_shared);
 }
 
 static void send_renew(void *arg)
@@ -514,8 +529,7 @@ static void send_hello(struct session *s)
     m.worker_id = (char *)(uintptr_t)s->o.worker_id;
     m.hostname = host;
     m.driver = (char *)(uintptr_t)s->o.driver;
-    m.guest_separation = s->o.is_shared ? CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED
-                                        : CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_ISOLATED;
+    m.guest_separation = separation(s->o.is_shared);
     m.load = &load.load;
     m.templates = load.load.templates;
     m.n_templates = load.load.n_templates;

@@ -16,6 +16,7 @@
 #include "base/id.h"
 #include "base/mem.h"
 #include "base/own.h"
+#include "worker/vm_driver.h"
 
 /* --- the manifest --------------------------------------------------------------------------- */
 
@@ -282,13 +283,13 @@ static int read_manifest(int dir, const char *public_key, struct template_manife
 }
 
 /* SHA-256 over the fields, each with its NUL, so that no two lists look alike. */
-void template_compute_key(struct template *t, const struct template_host *host)
+void template_compute_key(struct template *t, const struct template_maker *maker)
 {
     char text[2048];
-    int n =
-        snprintf(text, sizeof text, "2%c%s%c%s%c%s%c%s%c%llu%c%u%c%u%c%s", 0, t->m.image_key, 0,
-                 host->driver, 0, host->vmm_build, 0, host->cpu, 0,
-                 (unsigned long long)host->tsc_khz, 0, t->memory_mib, 0, t->vcpus, 0, t->m.cmdline);
+    int n = snprintf(text, sizeof text, "3%c%s%c%s%c%d%c%s%c%s%c%llu%c%u%c%u%c%s", 0,
+                     t->m.image_key, 0, maker->driver->name, 0, maker->driver->is_shared, 0,
+                     maker->vmm_build, 0, maker->cpu, 0, (unsigned long long)maker->tsc_khz, 0,
+                     t->memory_mib, 0, t->vcpus, 0, t->m.cmdline);
     CL_ASSERT(n > 0 && (size_t)n < sizeof text);
     uint8_t digest[32];
     CL_ASSERT(EVP_Digest(text, (size_t)n, digest, NULL, EVP_sha256(), NULL) == 1);
@@ -327,7 +328,8 @@ int template_open(const struct template_request *request, struct template **ret_
     }
     t->memory_mib = request->memory_mib ? request->memory_mib : t->m.default_memory_mib;
     t->vcpus = request->vcpus ? request->vcpus : t->m.default_vcpus;
-    template_compute_key(t, request->host);
+    t->driver = request->maker->driver;
+    template_compute_key(t, request->maker);
     *ret_template = t;
     return 0;
 }

@@ -16,6 +16,8 @@
 #include "base/err.h"
 #include "base/util.h"
 
+struct vm_driver;
+
 enum {
     TEMPLATE_NAME_MAX = 64,
     TEMPLATE_HEX = 65, /* SHA-256 in hex and its NUL */
@@ -69,6 +71,7 @@ struct template
     int refs;
     struct template_manifest m;
     uint32_t memory_mib, vcpus;
+    const struct vm_driver *driver;      /* static: what runs its VMs */
     char snapshot_key[TEMPLATE_HEX];     /* over exactly what a snapshot depends on */
     int kernel_fd, initrd_fd, rootfs_fd; /* owned */
     int scratch_fd;                      /* owned: what the booted VM's disk starts from */
@@ -84,22 +87,22 @@ int template_parse(const char *json, size_t n, struct template_manifest *ret_man
                    struct cl_err *err) CL_MUST;
 void template_manifest_fini(struct template_manifest *m);
 
-/* What the snapshot depends on besides the image. */
-struct template_host {
-    const char *driver; /* "qemu/tcg" */
+/* What makes VMs of a template; the snapshot depends on it as on the image. */
+struct template_maker {
+    const struct vm_driver *driver; /* static */
     const char *vmm_build;
     const char *cpu; /* model and features that the guest sees of the host's; "" = none (TCG) */
     uint64_t tsc_khz;
 };
-/* Fill t->snapshot_key from the manifest, the flavour and the host (pure). */
-void template_compute_key(struct template *t, const struct template_host *host);
+/* Fill t->snapshot_key from the manifest, the flavour and the maker (pure). */
+void template_compute_key(struct template *t, const struct template_maker *maker);
 
 /* Open DIR/NAME/current: check the signature with the public key file (PEM) and each file's
  * digest.  memory_mib / vcpus of 0 take the defaults. */
 struct template_request {
     const char *dir, *name, *public_key;
     uint32_t memory_mib, vcpus;
-    const struct template_host *host;
+    const struct template_maker *maker;
 };
 int template_open(const struct template_request *request, struct template **ret_template,
                   struct cl_err *err) CL_MUST;

@@ -313,10 +313,14 @@ int unit_assign(struct units *us, const Cloche__V1__Assign *assign, uint64_t dea
     cl_list_init(&u->execs);
     cl_list_init(&u->waiters);
     const Cloche__V1__Resources *r = assign->resources;
+    struct pool_want want = {.template = u->assign->template_,
+                             .memory_mib = r ? r->memory_mib : 0,
+                             .vcpus = r ? r->vcpus : 0,
+                             .shared_ok = assign->guest_separation ==
+                                          CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED};
     if (cl_timer_init(&u->timer, us->loop, on_timer, u, err) < 0 ||
         cl_map_put(us->by_id, assign->unit_id, u, err) < 0 ||
-        pool_claim(us->pool, assign->template_, r ? r->memory_mib : 0, r ? r->vcpus : 0, claimed, u,
-                   &u->claim, err) < 0) {
+        pool_claim(us->pool, &want, claimed, u, &u->claim, err) < 0) {
         free_unit(u);
         return -1;
     }

@@ -40,6 +40,8 @@ struct worker {
     struct qemu_settings qemu;
     struct kvm_settings kvm;
     struct machine_host host;
+    struct template_maker makers[POOL_MAKERS]; /* the preferred first */
+    size_t n_makers;
     struct pool *pool;
     struct units units;
     struct session *session;
@@ -99,7 +101,14 @@ static struct vm_host vm_host_of(const struct worker *w)
                             .gid = (gid_t)w->o->vm_gid};
 }
 
-static int choose_qemu(struct worker *w, bool kvm, struct cl_err *err)
+static void add_maker(struct worker *w, const struct vm_driver *driver, const char *vmm_build,
+                      const char *cpu)
+{
+    CL_ASSERT(w->n_makers < POOL_MAKERS);
+    w->makers[w->n_makers++] = (struct template_maker){driver, vmm_build, cpu, w->probe.tsc_khz};
+}
+
+static int add_qemu(struct worker *w, bool kvm, struct cl_err *err)
 {
     if (kvm && !host_probe_has_kvm(&w->probe))
         return cl_fail(err, CL_E_UNAVAILABLE, 0, "driver qemu/kvm: %s", w->probe.driver_why);
@@ -108,45 +117,48 @@ static int choose_qemu(struct worker *w, bool kvm, struct cl_err *err)
                        w->o->qemu);
     w->qemu = (struct qemu_settings){
         .binary = w->o->qemu, .host = vm_host_of(w), .kvm = kvm, .tsc_khz = w->probe.tsc_khz};
-    w->host.driver = qemu_driver(&w->qemu);
+    add_maker(w, qemu_driver(&w->qemu), w->probe.qemu_build, kvm ? w->probe.cpu_id : "");
     return 0;
 }
 
-static int choose_kvm(struct worker *w, bool xenpv, struct cl_err *err)
+static int add_kvm(struct worker *w, enum kvm_entry entry, struct cl_err *err)
 {
-    if (xenpv && w->probe.vmm_can)
-        return cl_fail(err, CL_E_UNAVAILABLE, 0,
-                       "driver kvm/xenpv: this host has VMX or SVM; the driver kvm is faster here");
-    if (xenpv && access("/dev/kvm", R_OK | W_OK) < 0)
-        return cl_fail(err, CL_E_UNAVAILABLE, errno, "driver kvm/xenpv: /dev/kvm");
-    if (!xenpv && !w->probe.vmm_can)
-        return cl_fail(err, CL_E_UNAVAILABLE, 0, "driver kvm: %s", w->probe.vmm_why);
-    w->kvm = (struct kvm_settings){.binary = w->vmm, .host = vm_host_of(w), .xenpv = xenpv};
-    cl_random(w->kvm.key.bytes, sizeof w->kvm.key.bytes);
-    w->host.driver = kvm_driver(&w->kvm);
+    bool native = entry == KVM_ENTRY_NATIVE;
+    if (!(native ? w->probe.vmm_can : w->probe.xenpv_can))
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "driver %s: %s", native ? "kvm" : "kvm/xenpv",
+                       native ? w->probe.vmm_why : w->probe.xenpv_why);
+    w->kvm.binary = w->vmm;
+    w->kvm.host = vm_host_of(w);
+    add_maker(w, kvm_driver(&w->kvm, entry), w->probe.vmm_build, w->probe.cpu_id);
     return 0;
 }
 
-static int choose_driver(struct worker *w, struct cl_err *err)
+static int add_driver(struct worker *w, const char *name, struct cl_err *err)
 {
-    const char *want = strcmp(w->o->driver, "auto") == 0 ? w->probe.driver : w->o->driver;
-    if (strcmp(want, "kvm") == 0 || strcmp(want, "kvm/xenpv") == 0)
-        return choose_kvm(w, strcmp(want, "kvm/xenpv") == 0, err);
-    if (strcmp(want, "qemu/kvm") == 0 || strcmp(want, "qemu/tcg") == 0)
-        return choose_qemu(w, strcmp(want, "qemu/kvm") == 0, err);
+    if (strcmp(name, "kvm") == 0)
+        return add_kvm(w, KVM_ENTRY_NATIVE, err);
+    if (strcmp(name, "kvm/xenpv") == 0)
+        return add_kvm(w, KVM_ENTRY_XENPV_SHARED, err);
+    if (strcmp(name, "qemu/kvm") == 0 || strcmp(name, "qemu/tcg") == 0)
+        return add_qemu(w, strcmp(name, "qemu/kvm") == 0, err);
     return cl_fail(err, CL_E_INVALID, 0,
-                   "unknown driver '%s': auto, kvm, kvm/xenpv, qemu/kvm or qemu/tcg", want);
+                   "unknown driver '%s': auto, kvm, kvm/xenpv, qemu/kvm or qemu/tcg", name);
 }
 
-/* What its snapshots depend on besides their image. */
-static struct template_host template_host_of(const struct worker *w)
+/* `auto`: what is fast comes first; behind it, what every tenant may have or what boots where our
+ * own monitor does not. */
+static int choose_drivers(struct worker *w, struct cl_err *err)
 {
-    bool is_tcg = strcmp(w->host.driver->name, "qemu/tcg") == 0;
-    bool is_vmm = strncmp(w->host.driver->name, "kvm", 3) == 0;
-    return (struct template_host){.driver = w->host.driver->name,
-                                  .vmm_build = is_vmm ? w->probe.vmm_build : w->probe.qemu_build,
-                                  .cpu = is_tcg ? "" : w->probe.cpu_id, /* guests see it */
-                                  .tsc_khz = w->probe.tsc_khz};
+    const struct host_probe *p = &w->probe;
+    cl_random(w->kvm.key.bytes, sizeof w->kvm.key.bytes);
+    if (strcmp(w->o->driver, "auto") != 0)
+        return add_driver(w, w->o->driver, err);
+    if (p->driver_shared[0] && add_driver(w, p->driver_shared, err) < 0)
+        return -1;
+    if (add_driver(w, p->driver, err) < 0)
+        return -1;
+    bool second = strcmp(p->driver, "kvm") == 0 && host_probe_has_kvm(p) && p->qemu_build[0];
+    return second ? add_driver(w, "qemu/kvm", err) : 0;
 }
 
 /* A template that is not built yet may be, while we run (`cloche template build`). */
@@ -183,7 +195,8 @@ static void on_pool_changed(void *arg)
 static void unit_started(void *arg, struct unit *u)
 {
     struct worker *w = arg;
-    metrics_add(w->metrics, METRIC_WARM_HEADS, w->host.driver->name, u->source, 1);
+    metrics_add(w->metrics, METRIC_WARM_HEADS, machine_template(u->machine)->driver->name,
+                u->source, 1);
     metrics_observe(w->metrics, METRIC_ACQUIRE_SECONDS, u->source, NULL,
                     u->ready_ns - u->assigned_ns);
     session_unit_events.on_started(w->session, u);
@@ -216,10 +229,11 @@ static int open_pool(struct worker *w, struct cl_err *err)
         .host = &w->host,
         .template_dir = w->o->template_dir,
         .public_key = w->o->template_key,
-        .key = template_host_of(w),
+        .n_makers = w->n_makers,
         .warm = (uint32_t)w->o->warm,
         .starts = w->probe.cpus,
     };
+    memcpy(options.makers, w->makers, sizeof options.makers);
     return pool_new(&options, on_pool_changed, w, &w->pool, err);
 }
 
@@ -290,8 +304,8 @@ static int open_session(struct worker *w, struct cl_err *err)
         .target = w->o->scheduler,
         .tls = w->tls,
         .worker_id = w->id,
-        .driver = w->host.driver->name,
-        .is_shared = w->host.driver->is_shared,
+        .driver = w->makers[0].driver->name,
+        .is_shared = w->makers[w->n_makers - 1].driver->is_shared,
         .units = &w->units,
         .pool = w->pool,
         .capacity_vcpu_milli = vcpus * 1000,
@@ -347,7 +361,7 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
                               .arg = w};
     if (make_dirs(w, err) < 0 ||
         claim_take(options->state_dir, options->instance, &w->claim, err) < 0 ||
-        load_id(w, err) < 0 || choose_driver(w, err) < 0 ||
+        load_id(w, err) < 0 || choose_drivers(w, err) < 0 ||
         cl_timer_init(&w->stopping, loop, on_stopping, w, err) < 0 ||
         cl_timer_init(&w->templates, loop, keep_templates, w, err) < 0 ||
         units_init(&w->units, err) < 0)
@@ -363,7 +377,7 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
     keep_templates(w);
     log_event(LOG_STARTED,
               "worker=%s driver=%s why='%s' cpu='%s' tsc_khz=%llu namespaces=%d cgroups=%d", w->id,
-              w->host.driver->name, w->probe.driver_why, w->probe.cpu_model,
+              w->makers[0].driver->name, w->probe.driver_why, w->probe.cpu_model,
               (unsigned long long)w->probe.tsc_khz, w->probe.namespaces, w->host.cgroups.n);
     *ret_worker = w;
     return 0;

@@ -44,7 +44,7 @@ def tenants(c):
 @suite.scenario
 def limits(c):
     f = run(c.admin, "true", resources=(2, 512, 0))
-    check("more than one vCPU is refused, and said why", f.outcome == "FAILED" and "1 so far" in str(f), f)
+    check("more than one vCPU is refused, and said why", f.outcome == "FAILED" and "has at most 1" in str(f), f)
 
 
 if __name__ == "__main__":

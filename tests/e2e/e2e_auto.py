@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""The driver `auto`: each tenant gets the first of the host's drivers that it accepts and that boots its template."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+
+from harness import BUILD, Cluster, Suite, pb, run
+
+suite = Suite("auto")
+check, equal = suite.check, suite.equal
+PROBE = json.loads(subprocess.check_output([BUILD / "cloche-worker", "--probe"]))
+ISOLATED, SHARED = (PROBE["driver"], pb.GUEST_SEPARATION_ISOLATED), (PROBE["driver_shared"], pb.GUEST_SEPARATION_SHARED)
+FASTEST = SHARED if PROBE["driver_shared"] else ISOLATED
+
+
+def who_ran(tenant, **kw):
+    f = run(tenant, "cat", "/proc/version", **kw)
+    job = tenant.jobs.Get(pb.GetRequest(job_id=f.job_id)).job
+    check("… it is the same stock kernel", b"Debian" in f.out, f)
+    return job.driver, job.guest_separation
+
+
+@suite.scenario
+def tenants(c):
+    """One worker, side by side."""
+    equal("a tenant that is shared-ok gets the fastest", who_ran(c.tenant("easy", separation="shared-ok")), FASTEST)
+    equal("one that wants isolation gets it", who_ran(c.tenant("wary", separation="isolated")), ISOLATED)
+    equal("… and the first one still has its own", who_ran(c.tenant("easy", separation="shared-ok")), FASTEST)
+
+
+@suite.scenario
+def sizes(c):
+    equal("what the fastest has no room for, the next one runs", who_ran(c.tenant("easy", separation="shared-ok"), resources=(2, 512, 0)),
+          ISOLATED if PROBE["driver_shared"] else FASTEST)
+
+
+@suite.scenario
+def templates(c):
+    rows = c.admin.templates.List(pb.TemplateServiceListRequest()).templates
+    equal("a template is listed once, with the preferred driver", [(t.name, t.driver) for t in rows], [("base", FASTEST[0])])
+
+
+def monitor_that_fails():
+    """It answers the probe as ours does, and boots nothing."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="cloche-e2e-auto-")) / "cloche-vmm"
+    path.write_text(f'#!/bin/sh\n[ "$1" = --probe ] && exec {BUILD}/cloche-vmm --probe\nexit 1\n')
+    path.chmod(0o755)
+    path.parent.chmod(0o755)
+    return path
+
+
+def falls_back():
+    """Where our own monitor boots nothing, QEMU does."""
+    c = Cluster("auto-falls", templates="base", warm=1, worker_args=("--driver", "auto", "--vmm", monitor_that_fails()))
+    try:
+        c.start()
+        driver, separation = who_ran(c.admin)
+        equal("a job runs by the next driver", (driver[:5], separation), ("qemu/", pb.GUEST_SEPARATION_ISOLATED))
+        log = (c.dir / "log" / "worker0.log").read_text()
+        check("… and the log says why", re.search(r"does not boot it: from now on by qemu/", log), log[-2000:])
+    finally:
+        suite.close(c)
+
+
+if __name__ == "__main__":
+    main = Cluster("auto", templates="base", warm=1, worker_args=("--driver", "auto"))
+    try:
+        main.start()
+        suite.play(main, None)
+    finally:
+        suite.close(main)
+    if FASTEST[0].startswith("kvm") and os.access("/dev/kvm", os.R_OK | os.W_OK):
+        falls_back()
+    else:
+        print("left out: the fall to QEMU (the fastest driver here is QEMU's)")
+    suite.finish()
