@@ -23,7 +23,8 @@ enum {
 #define EFER_LONG UINT64_C(0xd01)         /* NXE LMA LME SCE */
 #define APIC_BASE_X2 UINT64_C(0xfee00d00) /* enabled, x2APIC, first processor */
 #define STAR ((uint64_t)0x23 << 48 | (uint64_t)SHIM_CS0 << 32)
-#define SYSCALL_CLEARS UINT64_C(0x500) /* DF, TF */
+/* DF and TF, NT, with which IRETQ faults, and AC, with which the kernel would. */
+#define SYSCALL_CLEARS UINT64_C(0x44500)
 
 static struct kvm_segment segment(uint16_t selector, uint8_t type)
 {

@@ -12,6 +12,10 @@
  * Mode "shared": one set of page tables for kernel and user code.  What is user code in the guest
  * can reach the guest's kernel; what it cannot reach is the monitor, as in any guest.
  *
+ * Mode "isolated": user code has page tables without kernel and shim, and no ports.  All that it
+ * shares with them are the doors of vmm/shim/layout.h, which CPL0 guards: a few interpreted
+ * instructions and a load of CR3 for each way in and out.
+ *
  * Owns:    struct xenpv; flat, nothing in it is a pointer.
  * Thread:  before the first vCPU runs; xenpv_on_mail() under the device lock.
  * Reference: Xen 4.17, public/xen.h ("start of day"), docs/misc/pv.
@@ -42,6 +46,7 @@ struct xenpv_input {
     int initrd_fd; /* -1 = none */
     const char *cmdline;
     const struct kvm_cpuid_table *cpuid; /* KVM's, of the vCPU */
+    bool is_isolated;                    /* mode */
     uint64_t now_ns;                     /* wall clock */
     uint64_t tsc;                        /* the host's, of the same moment */
     uint32_t tsc_khz;

@@ -16,6 +16,8 @@ enum { TABLE = PRESENT | WRITABLE | USER | ACCESSED_DIRTY };
 #define LARGE_PAGE (UINT64_C(2) << 20)
 #define GIB (UINT64_C(1) << 30)
 
+enum { SLOT_OF_M2P, SLOT_OF_SHIM, SLOT_OF_FRAMES };
+
 /* The area while it is made: all of it is one piece of RAM. */
 struct area {
     uint8_t *host;
@@ -70,28 +72,6 @@ static void put_cpuid(struct area *a, struct shim_state *s, const struct kvm_cpu
     }
 }
 
-static void put_state(struct area *a, const struct xenpv_plan *plan,
-                      const struct xenpv_input *input, const uint64_t slots[static SHIM_SLOTS])
-{
-    enum { TICKS_PER_NS = 1000000 }; /* of a TSC of so many kHz */
-    struct shim_state *s = (void *)(a->host + SHIM_STATE);
-    s->frames = a->frames;
-    s->area_frame = a->gpa / XENPV_PAGE;
-    memcpy(s->slots, slots, sizeof s->slots);
-    s->console_frame = plan->console / XENPV_PAGE;
-    s->root = plan->root;
-    s->tsc_start = input->tsc;
-    s->ns_scale = ((uint64_t)TICKS_PER_NS << 32) / input->tsc_khz;
-    s->tsc_scale = ((uint64_t)input->tsc_khz << 32) / TICKS_PER_NS;
-    s->vcpu_info = SHIM_VA + SHIM_SHARED_INFO;
-    s->times[SHIM_TIME_VCPU] =
-        a->gpa + SHIM_SHARED_INFO + offsetof(struct xen_shared_info, vcpu_info[0].time);
-    s->channels[XEN_PORT_STORE] = s->channels[XEN_PORT_CONSOLE] = CHANNEL_REMOTE;
-    memset(s->channels + SHIM_DEVICE_PORT, CHANNEL_REMOTE, SHIM_DEVICES);
-    put_msrs(s);
-    put_cpuid(a, s, input->cpuid);
-}
-
 /* Time 0 is now.  The scale is below 2^32 for a TSC of more than 1 GHz; slower ones are shifted. */
 static void put_shared_info(struct area *a, const struct xenpv_input *input)
 {
@@ -130,8 +110,8 @@ static void put_gdt(struct area *a)
     gdt[SHIM_TR / 8 + 1] = tss >> 32;
 }
 
-/* Intel SDM 3A §7.7: stacks, and a bitmap of ports whose bits are 0. */
-static void put_tss(struct area *a)
+/* Intel SDM 3A §7.7: stacks, and where the bitmap of ports is. */
+static void put_tss(struct area *a, uint64_t tss, uint16_t bitmap)
 {
     static const struct {
         unsigned offset;
@@ -142,30 +122,45 @@ static void put_tss(struct area *a)
                   {0x34, SHIM_IRQ_STACK}};
     for (size_t i = 0; i < CL_COUNT(stacks); i++) {
         uint64_t at = SHIM_VA + stacks[i].stack;
-        memcpy(a->host + SHIM_TSS + stacks[i].offset, &at, sizeof at);
+        memcpy(a->host + tss + stacks[i].offset, &at, sizeof at);
     }
-    a->host[SHIM_TSS + 0x66] = SHIM_IOMAP;
-    a->host[SHIM_TSS + SHIM_TSS_LIMIT] = 0xff;
+    memcpy(a->host + tss + 0x66, &bitmap, sizeof bitmap);
 }
 
-/* Intel SDM 3A §6.14.1: an interrupt gate that CPL3 may name, too. */
-static void put_gate(struct area *a, unsigned vector, uint64_t handler, unsigned selector,
-                     unsigned stack)
+enum { TRAPS = 22, BREAK = 3, FAULT = 14 };
+enum { ON_TRAP_STACK = 1, ON_FAULT_STACK, ON_IRQ_STACK };
+enum { FOR_CPL0 = 0, FOR_CPL3 = 3 }; /* who may name the gate in an INT */
+
+/* Intel SDM 3A §6.14.1: an interrupt gate. */
+static void put_gate(uint64_t *idt, unsigned vector, uint64_t handler, unsigned selector,
+                     unsigned stack, uint64_t caller)
 {
-    uint64_t *idt = (void *)(a->host + SHIM_IDT);
     idt[2 * vector] = (handler & 0xffff) | (uint64_t)selector << 16 | (uint64_t)stack << 32 |
-                      UINT64_C(0xee) << 40 | (handler >> 16 & 0xffff) << 48;
+                      (UINT64_C(0x8e) | caller << 5) << 40 | (handler >> 16 & 0xffff) << 48;
     idt[2 * vector + 1] = handler >> 32;
 }
 
-static void put_idt(struct area *a, const struct shim_head *head)
+static void put_idt(struct area *a, const struct shim_head *head, bool is_isolated)
 {
-    enum { TRAPS = 22, BREAK = 3, FAULT = 14, ON_TRAP_STACK = 1, ON_FAULT_STACK, ON_IRQ_STACK };
+    uint64_t *idt = (void *)(a->host + SHIM_IDT);
     for (unsigned i = 0; i < TRAPS; i++)
-        put_gate(a, i, head->on_trap + i * 16, SHIM_CS3, ON_TRAP_STACK);
-    put_gate(a, BREAK, head->break_gate, SHIM_CS0, 0);
-    put_gate(a, FAULT, head->fault_gate, SHIM_CS0, ON_FAULT_STACK);
-    put_gate(a, SHIM_IRQ_VECTOR, head->irq_gate, SHIM_CS0, ON_IRQ_STACK);
+        put_gate(idt, i, head->on_trap + i * 16, SHIM_CS3, ON_TRAP_STACK, FOR_CPL3);
+    put_gate(idt, BREAK, is_isolated ? head->isolated_break_gate : head->break_gate, SHIM_CS0, 0,
+             FOR_CPL3);
+    put_gate(idt, FAULT, head->fault_gate, SHIM_CS0, ON_FAULT_STACK, FOR_CPL3);
+    put_gate(idt, SHIM_IRQ_VECTOR, head->irq_gate, SHIM_CS0, ON_IRQ_STACK, FOR_CPL3);
+}
+
+/* User code may name int3 only: whatever else it named would come without the processor's error
+ * code, or be taken for an interrupt. */
+static void put_user_idt(struct area *a, const struct shim_head *head)
+{
+    uint64_t *idt = (void *)(a->host + SHIM_USER_IDT);
+    for (unsigned i = 0; i < TRAPS; i++)
+        put_gate(idt, i, head->user_traps + i * 16, SHIM_CS0, ON_TRAP_STACK, FOR_CPL0);
+    put_gate(idt, BREAK, head->user_break_gate, SHIM_CS0, ON_TRAP_STACK, FOR_CPL3);
+    put_gate(idt, FAULT, head->user_fault_gate, SHIM_CS0, ON_FAULT_STACK, FOR_CPL0);
+    put_gate(idt, SHIM_IRQ_VECTOR, head->user_irq_gate, SHIM_CS0, ON_IRQ_STACK, FOR_CPL0);
 }
 
 /* What a CPL0 stub returns by to CPL3, on the stack as the processor and the stub left it. */
@@ -175,17 +170,36 @@ static void put_return(struct area *a, uint64_t at, uint64_t rip, uint64_t flags
     memcpy(a->host + at, frame, sizeof frame);
 }
 
-static void put_descriptors(struct area *a, const struct shim_head *head)
+/* What leads out of the user view: SYSCALL to an int3, each exception and each interrupt. */
+static void put_user_doors(struct area *a, const struct shim_head *head)
+{
+    enum { ALWAYS = 2, PUSHED = 40, INT3 = 0xcc, NO_BITMAP = UINT16_MAX };
+    memset(a->host + SHIM_USER_CODE, INT3, XENPV_PAGE);
+    put_tss(a, SHIM_USER_TSS, NO_BITMAP);
+    put_user_idt(a, head);
+    /* All stubs have pushed RAX; besides, CR2 beside the error code, or a vector. */
+    put_return(a, SHIM_USER_FAULT_FRAME, head->on_user_fault, ALWAYS | FLAG_IF,
+               SHIM_FAULT_STACK - PUSHED - 24);
+    put_return(a, SHIM_USER_TRAP_FRAME, head->on_user_trap, ALWAYS | FLAG_IF,
+               SHIM_TRAP_STACK - PUSHED - 24);
+    put_return(a, SHIM_USER_BREAK_FRAME, head->on_user_break, ALWAYS | FLAG_IF,
+               SHIM_TRAP_STACK - PUSHED - 8);
+    put_return(a, SHIM_USER_IRQ_FRAME, head->on_user_irq, ALWAYS, SHIM_IRQ_STACK - PUSHED - 8);
+}
+
+static void put_descriptors(struct area *a, const struct shim_head *head, bool is_isolated)
 {
     enum { ALWAYS = 2, PUSHED = 40 };
     put_gdt(a);
-    put_tss(a);
-    put_idt(a, head);
+    put_tss(a, SHIM_TSS, SHIM_IOMAP);
+    a->host[SHIM_TSS + SHIM_TSS_LIMIT] = 0xff; /* all ports are open */
+    put_idt(a, head, is_isolated);
     /* The fault has an error code, and its stub has pushed RAX. */
     put_return(a, SHIM_FAULT_FRAME, head->on_fault, ALWAYS | FLAG_IF,
                SHIM_FAULT_STACK - PUSHED - 16);
     put_return(a, SHIM_IRQ_FRAME, head->on_irq, ALWAYS, SHIM_IRQ_STACK - PUSHED);
     put_return(a, SHIM_BREAK_FRAME, head->on_break, ALWAYS | FLAG_IF, SHIM_TRAP_STACK - PUSHED);
+    put_user_doors(a, head);
 }
 
 /* --- page tables --------------------------------------------------------------------------- */
@@ -224,6 +238,55 @@ static uint64_t map_shim(struct area *a)
     return slot;
 }
 
+/* What user code of an isolated guest has of it (vmm/shim/layout.h). */
+static uint64_t map_user_view(struct area *a)
+{
+    static const struct {
+        uint64_t at, from, rights;
+    } pages[] = {{SHIM_CODE, SHIM_USER_CODE, USER},
+                 {SHIM_GATES, SHIM_GATES, 0},
+                 {SHIM_GDT, SHIM_GDT, 0},
+                 {SHIM_IDT, SHIM_USER_IDT, 0},
+                 {SHIM_TSS, SHIM_USER_TSS, 0},
+                 {SHIM_TRAP_STACK - XENPV_PAGE, SHIM_TRAP_STACK - XENPV_PAGE, WRITABLE},
+                 {SHIM_FAULT_STACK - XENPV_PAGE, SHIM_FAULT_STACK - XENPV_PAGE, WRITABLE},
+                 {SHIM_IRQ_STACK - XENPV_PAGE, SHIM_IRQ_STACK - XENPV_PAGE, WRITABLE},
+                 {SHIM_FRAMES, SHIM_FRAMES, WRITABLE}};
+    uint64_t slot, *pointers = new_table(a, &slot), *directory = new_table(a, &pointers[0]),
+                   *table = new_table(a, &directory[0]);
+    for (size_t i = 0; i < CL_COUNT(pages); i++)
+        table[pages[i].at / XENPV_PAGE] =
+            (a->gpa + pages[i].from) | PRESENT | ACCESSED_DIRTY | pages[i].rights;
+    return slot;
+}
+
+/* --- all of it ------------------------------------------------------------------------------ */
+
+static void put_state(struct area *a, const struct xenpv_plan *plan,
+                      const struct xenpv_input *input, const uint64_t slots[static SHIM_SLOTS])
+{
+    enum { TICKS_PER_NS = 1000000 }; /* of a TSC of so many kHz */
+    struct shim_state *s = (void *)(a->host + SHIM_STATE);
+    s->frames = a->frames;
+    s->area_frame = a->gpa / XENPV_PAGE;
+    s->is_isolated = input->is_isolated;
+    memcpy(s->slots, slots, sizeof s->slots);
+    s->user_slots[SLOT_OF_SHIM] = map_user_view(a);
+    s->console_frame = plan->console / XENPV_PAGE;
+    s->tsc_start = input->tsc;
+    s->ns_scale = ((uint64_t)TICKS_PER_NS << 32) / input->tsc_khz;
+    s->tsc_scale = ((uint64_t)input->tsc_khz << 32) / TICKS_PER_NS;
+    s->vcpu_info = SHIM_VA + SHIM_SHARED_INFO;
+    s->times[SHIM_TIME_VCPU] =
+        a->gpa + SHIM_SHARED_INFO + offsetof(struct xen_shared_info, vcpu_info[0].time);
+    s->channels[XEN_PORT_STORE] = s->channels[XEN_PORT_CONSOLE] = CHANNEL_REMOTE;
+    memset(s->channels + SHIM_DEVICE_PORT, CHANNEL_REMOTE, SHIM_DEVICES);
+    put_msrs(s);
+    put_cpuid(a, s, input->cpuid);
+    struct shim_doors *doors = (void *)(a->host + SHIM_DOORS);
+    doors->kernel_root = plan->root;
+}
+
 static void put_m2p(struct area *a)
 {
     uint64_t *m2p = (void *)(a->host + SHIM_M2P);
@@ -244,11 +307,11 @@ int xenpv_put_area(const struct guest_mem *mem, const struct xenpv_plan *plan,
     memcpy(&head, shim_code, sizeof head);
     CL_ASSERT(shim_code_size <= SHIM_CODE_BYTES && head.magic == SHIM_MAGIC);
     memcpy(a.host + SHIM_CODE, shim_code, shim_code_size);
-    ret_slots[0] = map_large(&a, a.gpa + SHIM_M2P, a.bytes - SHIM_M2P);
-    ret_slots[1] = map_shim(&a);
-    ret_slots[2] = map_large(&a, 0, mem->low);
+    ret_slots[SLOT_OF_M2P] = map_large(&a, a.gpa + SHIM_M2P, a.bytes - SHIM_M2P);
+    ret_slots[SLOT_OF_SHIM] = map_shim(&a);
+    ret_slots[SLOT_OF_FRAMES] = map_large(&a, 0, mem->low);
     put_m2p(&a);
-    put_descriptors(&a, &head);
+    put_descriptors(&a, &head, input->is_isolated);
     put_shared_info(&a, input);
     put_state(&a, plan, input, ret_slots);
     *ret_head = head;

@@ -63,7 +63,7 @@ static bool read_control(struct frame *f, const struct instruction *in)
     unsigned which = control_register_of(in);
     *register_of(f, in) = which == 0   ? cr0
                           : which == 4 ? shim()->cr4
-                          : which == 3 ? shim()->root
+                          : which == 3 ? doors()->kernel_root
                                        : 0;
     return done(f, in->length + 1);
 }

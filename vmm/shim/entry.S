@@ -8,6 +8,11 @@
  * The stack is the interrupted kernel's after a hypercall, and one of layout.h's in a trap.  None
  * of the paths may be interrupted half-way by an event: on_irq sees that RIP is in here and comes
  * again later (vmm/shim/event.c).
+ *
+ * An isolated guest's user code runs in the user view (vmm/shim/layout.h), which has other gates: all
+ * lead to CPL0, load the kernel's page tables, and go on here at CPL3 on the same stack.  SYSCALL
+ * stays at CPL3 and leads to an int3 at the address of on_syscall; who jumps there is a system call
+ * with registers of its own choice, no more.  The way back is an int3 of the shim's, too.
  */
 #include "vmm/shim/layout.h"
 
@@ -19,9 +24,15 @@
     .quad irq_gate, on_irq
     .quad break_gate, on_break
     .quad enter_hypercall, enter_iret
+    .quad isolated_break_gate
+    .quad user_traps, on_user_trap
+    .quad user_fault_gate, on_user_fault
+    .quad user_irq_gate, on_user_irq
+    .quad user_break_gate, on_user_break
 
-    .text
+    .section .entry, "ax"
 #define OF_STATE(field) state + STATE_##field(%rip)
+#define OF_DOORS(field) doors + DOORS_##field(%rip)
 
 /* --- SYSCALL: a hypercall of the kernel, or user code's system call ---------------------------- */
 
@@ -124,13 +135,54 @@ iret_to_user:
     mov OF_STATE(USER_GS), %rax
     wrgsbase %rax
     movb $1, OF_STATE(USER)
-    movzbl 16(%rsp), %eax               /* Xen's selectors are the processor's, but for 0xe000 */
-    mov %rax, 16(%rsp)
-    movzbl 40(%rsp), %eax
+/* User code chooses what is in the frame, by sigreturn() or by registers at its SYSCALL.  Nothing of
+ * it may make IRETQ fault. */
+    mov 8(%rsp), %rax
+    sar $47, %rax
+    inc %rax
+    cmp $1, %rax
+    ja refuse_frame                     /* RIP is not canonical */
+    movzbl 40(%rsp), %eax               /* Xen's selectors are the processor's, but for 0xe000 */
     mov %rax, 40(%rsp)
-    orl $FLAG_IF, 24(%rsp)
+    cmp $SHIM_DS3, %eax
+    jne refuse_frame
+    movzbl 16(%rsp), %eax
+    mov %rax, 16(%rsp)
+    cmp $SHIM_CS3, %eax
+    jne not_64_bit
+frame_is_good:
+    andq $FLAGS_USER, 24(%rsp)
+    orl $FLAG_IF | 2, 24(%rsp)
+    cmpb $0, OF_STATE(IS_ISOLATED)
+    jne to_user_view
     pop %rax
     iretq
+
+not_64_bit:
+    cmp $SHIM_CS3_32, %eax
+    jne refuse_frame
+    cmpl $0, 12(%rsp)                   /* RIP is in its segment */
+    je frame_is_good
+/* As if user code had made the #GP there. */
+refuse_frame:
+    mov %rsp, %rax
+    mov $SHIM_VA + SHIM_TRAP_STACK, %rsp
+    .irp word, 40, 32, 24, 16, 8
+    pushq \word(%rax)
+    .endr
+    pushq $0
+    pushq $13
+    mov (%rax), %rax
+    jmp trapped
+
+/* An interrupt on this way returns to it, so nobody else uses the doors meanwhile. */
+to_user_view:
+    .irp word, 0, 8, 16, 24, 32, 40
+    popq \word + OF_DOORS(EXIT)
+    .endr
+    mov OF_DOORS(USER_ROOT), %rax
+    int3
+at_exit:
 
 /* The same frame, now as what the event interrupted.  It may lie where the new one will. */
 event_instead:
@@ -159,33 +211,36 @@ event_instead:
 
 /* --- exceptions: gates that stay at CPL3 ------------------------------------------------------- */
 
-.macro TRAP vector, has_error
+.macro TRAP vector, has_error, to
     .balign 16
     .if \has_error == 0
     pushq $0
     .endif
     pushq $\vector
-    jmp trapped
+    jmp \to
+.endm
+.macro TRAPS to
+    .irp vector, 0, 1, 2, 3, 4, 5, 6, 7
+    TRAP \vector, 0, \to
+    .endr
+    TRAP 8, 1, \to
+    TRAP 9, 0, \to
+    .irp vector, 10, 11, 12, 13, 14
+    TRAP \vector, 1, \to
+    .endr
+    .irp vector, 15, 16
+    TRAP \vector, 0, \to
+    .endr
+    TRAP 17, 1, \to
+    .irp vector, 18, 19, 20
+    TRAP \vector, 0, \to
+    .endr
+    TRAP 21, 1, \to
 .endm
 
     .balign 16
 on_trap:
-    .irp vector, 0, 1, 2, 3, 4, 5, 6, 7
-    TRAP \vector, 0
-    .endr
-    TRAP 8, 1
-    TRAP 9, 0
-    .irp vector, 10, 11, 12, 13, 14
-    TRAP \vector, 1
-    .endr
-    .irp vector, 15, 16
-    TRAP \vector, 0
-    .endr
-    TRAP 17, 1
-    .irp vector, 18, 19, 20
-    TRAP \vector, 0
-    .endr
-    TRAP 21, 1
+    TRAPS trapped
 
 on_break:                               /* int3 that is not ours */
     pushq $0
@@ -222,22 +277,55 @@ trapped:
     add $16, %rsp
     iretq
 
+/* --- out of the user view, in the kernel's ----------------------------------------------------- */
+
+on_user_break:                          /* Stack: RAX | RIP CS RFLAGS RSP SS */
+    lea on_syscall + 1(%rip), %rax
+    cmp %rax, 8(%rsp)
+    mov (%rsp), %rax
+    jne 1f
+    mov 32(%rsp), %rsp
+    and $FLAGS_USER | FLAG_IF | 2, %r11 /* who jumped there has not got its flags from SYSCALL */
+    jmp from_user
+1:  add $8, %rsp
+    pushq $0
+    pushq $3
+    jmp trapped
+
+on_user_trap:                           /* Stack: RAX | vector | error | frame */
+    pop %rax
+    jmp trapped
+
+on_user_fault:                          /* Stack: CR2 | RAX | error | frame */
+    popq OF_STATE(CR2)
+    pop %rax
+    pushq $14
+    jmp trapped
+
 /* --- interrupts -------------------------------------------------------------------------------- */
 
 /* Ends at CPL0: after the end of interrupt the next one may come, when this stack is free again. */
+on_user_irq:                            /* Stack: RAX | frame */
+    pop %rax
+    pushq $1                            /* in place of an error: it was the user view */
+    jmp 1f
 on_irq:
     pushq $0
-    pushq $SHIM_IRQ_VECTOR
+1:  pushq $SHIM_IRQ_VECTOR
     SAVE
     cld
     mov %rsp, %rdi
     call interrupt
+    test %al, %al                       /* what follows leaves this flag alone */
     RESTORE
     mov $0x80b, %ecx                    /* x2APIC: end of interrupt */
-    xor %eax, %eax
-    xor %edx, %edx
+    mov $0, %eax
+    mov $0, %edx
+    jnz 1f
     int3
 at_irq_end:
+1:  int3
+at_user_irq_end:
 
 /* --- what CPL0 does for the shim --------------------------------------------------------------- */
 
@@ -267,18 +355,24 @@ waited:                                 /* on_irq leads here, not back to CPL0 *
 
 /* --- CPL0 -------------------------------------------------------------------------------------- */
 
+    .section .gates, "ax"
     .balign 16
+isolated_break_gate:
+    cmpl $lower_exit, (%rsp)
+    je 1f
+    cmpl $lower_user_irq_end, (%rsp)
+    je 2f
 break_gate:
     cmpl $lower_load_root, (%rsp)
-    je 1f
-    cmpl $lower_write_msr, (%rsp)
-    je 2f
-    cmpl $lower_flush_page, (%rsp)
     je 3f
-    cmpl $lower_irq_end, (%rsp)
+    cmpl $lower_write_msr, (%rsp)
     je 4f
-    cmpl $lower_wait, (%rsp)
+    cmpl $lower_flush_page, (%rsp)
     je 5f
+    cmpl $lower_irq_end, (%rsp)
+    je 6f
+    cmpl $lower_wait, (%rsp)
+    je 7f
 /* Not ours: to the stack of exceptions, because this one is gone with the next int3 of ours, which
  * an interrupt may bring. */
     push %rax
@@ -292,22 +386,31 @@ break_gate:
     pop %rax
     movabs $SHIM_VA + SHIM_BREAK_FRAME, %rsp
     iretq
-1:  mov %rdi, %cr3
+1:  mov %rax, %cr3
+    movabs $SHIM_VA + SHIM_DOORS + DOORS_EXIT, %rsp
+    pop %rax
     iretq
 2:  wrmsr
-    iretq
-3:  invlpg (%rdi)
+    movabs SHIM_VA + SHIM_DOORS + DOORS_USER_ROOT, %rax
+    mov %rax, %cr3
+    jmp leave_irq
+3:  mov %rdi, %cr3
     iretq
 4:  wrmsr
+    iretq
+5:  invlpg (%rdi)
+    iretq
+6:  wrmsr
+leave_irq:
     movabs $SHIM_VA + SHIM_IRQ_STACK - 80, %rsp
     pop %rdx
     pop %rcx
     pop %rax
     add $16, %rsp
     iretq
-5:  sti
+7:  sti
     hlt
-    jmp 5b
+    jmp 7b
 
     .balign 16
 fault_gate:
@@ -321,5 +424,45 @@ irq_gate:
     movabs $SHIM_VA + SHIM_IRQ_FRAME, %rsp
     iretq
 
-    .globl at_load_root, at_flush_page, at_write_msr, at_wait, at_irq_end
+/* --- CPL0, out of the user view ------------------------------------------------------------------ */
+
+/* Nothing of user code's is read before CR3 is the kernel's, and no exception comes in here: the
+ * pages are there, the stacks are the TSS's, interrupt gates clear TF, NT and IF.  A #DB that is held
+ * up by a move to SS and comes behind int3 or SYSCALL (CVE-2018-8897) needs a breakpoint: the
+ * debug registers are never set (XEN_SET_DEBUGREG), and a single step is not held up but lost. */
+
+/* RAX is on the stack already. */
+.macro TO_KERNEL_VIEW frame
+    movabs SHIM_VA + SHIM_DOORS + DOORS_KERNEL_ROOT, %rax
+    mov %rax, %cr3
+    movabs $SHIM_VA + \frame, %rsp
+    iretq
+.endm
+
+    .balign 16
+user_break_gate:
+    push %rax
+    TO_KERNEL_VIEW SHIM_USER_BREAK_FRAME
+
+    .balign 16
+user_fault_gate:
+    push %rax
+    mov %cr2, %rax
+    push %rax
+    TO_KERNEL_VIEW SHIM_USER_FAULT_FRAME
+
+    .balign 16
+user_irq_gate:
+    push %rax
+    TO_KERNEL_VIEW SHIM_USER_IRQ_FRAME
+
+user_trapped:
+    push %rax
+    TO_KERNEL_VIEW SHIM_USER_TRAP_FRAME
+
+    .balign 16
+user_traps:
+    TRAPS user_trapped
+
+    .globl at_load_root, at_flush_page, at_write_msr, at_wait, at_irq_end, at_exit, at_user_irq_end
     .section .note.GNU-stack, "", @progbits

@@ -73,6 +73,16 @@ static int64_t callback_op(uint64_t op, uint64_t arg)
     }
 }
 
+/* There are no breakpoints; what is told is that an instruction was stepped over. */
+enum { STATUS_REGISTER = 6 };
+
+static int64_t set_debug_register(uint64_t which, uint64_t value)
+{
+    if (which == STATUS_REGISTER)
+        shim()->dr6 = value;
+    return 0;
+}
+
 struct call {
     uint64_t number, result, arguments[6];
 };
@@ -128,11 +138,13 @@ int64_t hypercall(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, ui
         return memory_op(a, b);
     case XEN_PHYSDEV_OP:
         return a == PHYSDEV_SET_IOPL ? 0 : -XEN_ENOSYS; /* all ports are open anyway */
-    case XEN_SET_GDT:                                   /* its selectors are those that we have */
+    case XEN_SET_DEBUGREG:
+        return set_debug_register(a, b);
+    case XEN_GET_DEBUGREG:
+        return a == STATUS_REGISTER ? (int64_t)shim()->dr6 : 0;
+    case XEN_SET_GDT:           /* its selectors are those that we have */
     case XEN_UPDATE_DESCRIPTOR: /* segments of 32-bit code: it has none yet */
     case XEN_FPU_TASKSWITCH:    /* CR0.TS: Linux switches the FPU eagerly */
-    case XEN_SET_DEBUGREG:
-    case XEN_GET_DEBUGREG:
     case XEN_VM_ASSIST:
         return 0;
     default:

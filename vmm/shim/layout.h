@@ -6,6 +6,17 @@
  *     slot 257  m2p, the machine's frame numbers to the guest's (they are the same)
  *     slot 258  the first 2 MiB of the area: the shim, its data, descriptor tables and stacks
  *     slot 259  all RAM, the area too, in pages of 2 MiB
+ *
+ * An isolated guest's user code has page tables of its own, the user view.  There slots 257 and 259
+ * are empty, and of slot 258 a few pages are left, at the addresses that they have for the kernel:
+ *
+ *     SHIM_CODE       other bytes, all int3: what SYSCALL leads to; the only page that is user's
+ *     SHIM_GATES      the same page
+ *     SHIM_GDT        the same page
+ *     SHIM_IDT        another one, whose gates all lead to CPL0
+ *     SHIM_TSS        another one, without ports
+ *     the stacks      the last page of those of exceptions, page faults and interrupts
+ *     SHIM_FRAMES     the same page
  */
 #ifndef CL_VMM_SHIM_LAYOUT_H
 #define CL_VMM_SHIM_LAYOUT_H
@@ -24,7 +35,8 @@
 #define SHIM_FRAMES_VA SHIM_U64(0xffff818000000000)
 
 /* Offsets in the area, and so from SHIM_VA. */
-#define SHIM_CODE 0x0 /* starts with struct shim_head */
+#define SHIM_CODE 0x0     /* starts with struct shim_head */
+#define SHIM_GATES 0x1000 /* in it: a page of its own for the code that runs at CPL0 */
 #define SHIM_CODE_BYTES 0x10000
 #define SHIM_STATE 0x10000       /* struct shim_state */
 #define SHIM_MAIL 0x12000        /* struct shim_mail */
@@ -41,10 +53,19 @@
 #define SHIM_FAULT_STACK 0x34000 /* of page faults (IST 2) */
 #define SHIM_IRQ_STACK 0x36000   /* of interrupts (IST 3) */
 #define SHIM_BREAK_STACK 0x38000 /* of int3 (RSP0) */
-#define SHIM_FRAMES 0x38000      /* three frames by which CPL0 stubs return to CPL3 */
+#define SHIM_FRAMES 0x38000      /* the frames by which CPL0 stubs return to CPL3, and the doors */
 #define SHIM_FAULT_FRAME SHIM_FRAMES
 #define SHIM_IRQ_FRAME (SHIM_FRAMES + 40)
 #define SHIM_BREAK_FRAME (SHIM_FRAMES + 80)
+#define SHIM_USER_FAULT_FRAME (SHIM_FRAMES + 120) /* out of the user view */
+#define SHIM_USER_IRQ_FRAME (SHIM_FRAMES + 160)
+#define SHIM_USER_BREAK_FRAME (SHIM_FRAMES + 200)
+#define SHIM_USER_TRAP_FRAME (SHIM_FRAMES + 240)
+#define SHIM_DOORS (SHIM_FRAMES + 0x200) /* struct shim_doors */
+/* What the user view has in the place of SHIM_CODE, SHIM_IDT and SHIM_TSS. */
+#define SHIM_USER_CODE 0x39000
+#define SHIM_USER_IDT 0x3a000
+#define SHIM_USER_TSS 0x3b000
 #define SHIM_LEVELS 0x40000 /* a byte a frame: of which level of page tables it is, 0 = none */
 #define SHIM_LEVELS_MAX 0xc0000
 #define SHIM_M2P 0x200000
@@ -81,6 +102,12 @@
 #define STATE_CS 88
 #define STATE_FLAGS 96
 #define STATE_SP 104
+#define STATE_IS_ISOLATED 112
+
+/* In struct shim_doors. */
+#define DOORS_KERNEL_ROOT 0
+#define DOORS_USER_ROOT 8
+#define DOORS_EXIT 16
 
 /* In Xen's struct vcpu_info. */
 #define UPCALL_PENDING 0
@@ -95,5 +122,7 @@
 #define HYPERCALL_IRET 23
 
 #define FLAG_IF 0x200
+/* What user code may have: CF PF AF ZF SF TF DF OF RF AC ID.  Above all no IOPL. */
+#define FLAGS_USER 0x250dd5
 
 #endif

@@ -46,7 +46,7 @@ static uint64_t *entry_at(uint64_t frame, uint64_t va, int level)
 /* The last entry on the way to va, of a page of 4 KiB; NULL when there is none. */
 static uint64_t *leaf_of(uint64_t va)
 {
-    uint64_t frame = shim()->root >> 12;
+    uint64_t frame = doors()->kernel_root >> 12;
     for (int level = 4; level > 1; level--) {
         const uint64_t *entry = entry_at(frame, va, level);
         if (!entry || !(*entry & PRESENT) || (*entry & LARGE && level < 4))
@@ -66,7 +66,7 @@ uint64_t mmu_physical(uint64_t va)
 
 bool mmu_open_path(uint64_t va)
 {
-    uint64_t frame = shim()->root >> 12;
+    uint64_t frame = doors()->kernel_root >> 12;
     bool opened = false;
     for (int level = 4; level > 0; level--) {
         uint64_t *entry = entry_at(frame, va, level);
@@ -114,15 +114,24 @@ static void open_table(uint64_t frame, int level)
         if (!is_ours(level, i))
             open_entry(&table[i], level, level == 4 && i < 256);
     }
-    for (unsigned i = 0; level == 4 && i < SHIM_SLOTS; i++)
-        table[SHIM_SLOT_FIRST + i] = shim()->slots[i];
+}
+
+/* Xen's slots of a top-level table.  The kernel copies them from table to table, or does not, and a
+ * store into a table that is in use costs a transition. */
+static void put_slots(uint64_t frame, const uint64_t slots[static SHIM_SLOTS])
+{
+    volatile uint64_t *at = (uint64_t *)frame_at(frame) + SHIM_SLOT_FIRST;
+    for (unsigned i = 0; i < SHIM_SLOTS; i++) {
+        if (at[i] != slots[i])
+            at[i] = slots[i];
+    }
 }
 
 /* --- flushing ------------------------------------------------------------------------------ */
 
 static void flush_all(void)
 {
-    load_root(shim()->root);
+    load_root(doors()->kernel_root);
 }
 
 /* --- hypercalls ---------------------------------------------------------------------------- */
@@ -216,8 +225,25 @@ enum {
 static int new_root(uint64_t frame)
 {
     open_table(frame, 4);
-    shim()->root = frame << 12;
+    put_slots(frame, shim()->slots);
+    doors()->kernel_root = frame << 12;
     load_root(frame << 12);
+    return 0;
+}
+
+/* The table of the user half that the kernel has beside its root, 0 when it has none: in an
+ * isolated guest, that of the user view. */
+static int new_user_root(uint64_t frame)
+{
+    if (!shim()->is_isolated)
+        return 0;
+    if (!is_frame(frame))
+        return -XEN_EINVAL;
+    if (frame != 0) {
+        open_table(frame, 4);
+        put_slots(frame, shim()->user_slots);
+    }
+    doors()->user_root = frame << 12;
     return 0;
 }
 
@@ -268,8 +294,9 @@ static int do_extended(const struct extended *x)
         flush_page(x->frame);
         return 0;
     case FLUSH_CACHE:
-    case NEW_USER_ROOT: /* kernel and user code share the kernel's root */
         return 0;
+    case NEW_USER_ROOT:
+        return new_user_root(x->frame);
     case SET_LDT:
         return x->more == 0 ? 0 : -XEN_ENOSYS; /* no entries */
     default:

@@ -28,6 +28,11 @@ static inline struct shim_state *shim(void)
     return (struct shim_state *)(SHIM_VA + SHIM_STATE);
 }
 
+static inline struct shim_doors *doors(void)
+{
+    return (struct shim_doors *)(SHIM_VA + SHIM_DOORS);
+}
+
 static inline struct xen_shared_info *shared_info(void)
 {
     return (struct xen_shared_info *)(SHIM_VA + SHIM_SHARED_INFO);
@@ -100,7 +105,11 @@ extern const uint8_t waited[] __attribute__((visibility("hidden")));
 /* What entry.S calls. */
 int64_t hypercall(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t number);
 void trap(struct frame *f);
-void interrupt(struct frame *f);
+bool interrupt(struct frame *f); /* true when it ends in the user view */
+
+/* What DR6 says when it says nothing, and the bit of a single step: Intel SDM 3B §17.2.3. */
+#define DR6_NOTHING UINT64_C(0xffff0ff0)
+#define DR6_STEP UINT64_C(0x4000)
 
 /* trap.c: turn the frame into the kernel's entry at `handler`. */
 void bounce(struct frame *f, uint64_t handler, bool has_error, bool masks);

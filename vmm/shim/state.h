@@ -20,6 +20,13 @@ struct shim_head {
     uint64_t irq_gate, on_irq;
     uint64_t break_gate, on_break;
     uint64_t hypercall, iret; /* where the kernel may jump instead of its `syscall` */
+    /* of an isolated guest: its kernel's int3; user code's entries, CPL0, then CPL3 */
+    uint64_t isolated_break_gate;
+    uint64_t user_traps; /* of vector 0; 16 bytes each */
+    uint64_t on_user_trap;
+    uint64_t user_fault_gate, on_user_fault;
+    uint64_t user_irq_gate, on_user_irq;
+    uint64_t user_break_gate, on_user_break;
 };
 #define SHIM_MAGIC UINT64_C(0x31766e7078636c63)
 
@@ -51,11 +58,11 @@ struct shim_state {
     uint64_t ax, ip, cs, flags, sp; /* of a return that becomes an event */
 
     /* by the monitor */
-    uint64_t frames;     /* of RAM, without the area */
-    uint64_t area_frame; /* the first of the area */
-    uint64_t slots[SHIM_SLOTS];
+    uint64_t is_isolated;                               /* user code runs in the user view */
+    uint64_t frames;                                    /* of RAM, without the area */
+    uint64_t area_frame;                                /* the first of the area */
+    uint64_t slots[SHIM_SLOTS], user_slots[SHIM_SLOTS]; /* of a top-level table */
     uint64_t console_frame;
-    uint64_t root;      /* the page tables that are loaded */
     uint64_t tsc_start; /* when the guest's time was 0 */
     uint64_t ns_scale;  /* ns a tick of the TSC, 2^-32 */
     uint64_t tsc_scale; /* the other way round */
@@ -63,7 +70,7 @@ struct shim_state {
     struct shim_msr msrs[SHIM_MSRS_MAX];
 
     /* of the C code */
-    uint64_t cr4;
+    uint64_t cr4, dr6;
     uint64_t timer_ns;               /* when the kernel wants its timer; 0 = never */
     uint64_t armed_ns;               /* when the local APIC interrupts; 0 = never */
     uint8_t channels[SHIM_CHANNELS]; /* enum shim_channel */
@@ -87,8 +94,20 @@ AT(ip, STATE_IP);
 AT(cs, STATE_CS);
 AT(flags, STATE_FLAGS);
 AT(sp, STATE_SP);
+AT(is_isolated, STATE_IS_ISOLATED);
 #undef AT
 _Static_assert(sizeof(struct shim_state) <= SHIM_MAIL - SHIM_STATE, "it has two pages");
+
+/* Between the views, mapped in both. */
+struct shim_doors {
+    uint64_t
+        kernel_root; /* of the page tables, in which all runs but an isolated guest's user code */
+    uint64_t user_root; /* that code's; 0 = the kernel's process has none */
+    uint64_t exit[6];   /* on the way to it: RAX, RIP, CS, RFLAGS, RSP, SS */
+};
+_Static_assert(offsetof(struct shim_doors, kernel_root) == DOORS_KERNEL_ROOT, "the assembler's");
+_Static_assert(offsetof(struct shim_doors, user_root) == DOORS_USER_ROOT, "the assembler's");
+_Static_assert(offsetof(struct shim_doors, exit) == DOORS_EXIT, "the assembler's");
 
 /* What the guest may know of its processor: the leaves of vmm/cpuid.h for its kernel. */
 struct shim_cpuid {

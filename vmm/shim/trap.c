@@ -1,11 +1,12 @@
 /* vmm/shim/trap.c - exceptions: the shim's own business, or the kernel's. */
 #include "vmm/shim/shim.h"
 
-enum { INVALID_OPCODE = 6, PROTECTION = 13, PAGE_FAULT = 14 };
+enum { DEBUG = 1, INVALID_OPCODE = 6, PROTECTION = 13, PAGE_FAULT = 14 };
 enum { WORDS = 8 }; /* the longest frame that the kernel gets */
 enum { FAULT_PRESENT = 1, FAULT_USER = 4 };
-/* TF, IF and IOPL: none is handed to a handler of the kernel. */
-#define FLAGS_DROPPED UINT64_C(0x3300)
+#define FLAG_TF UINT64_C(0x100)
+/* IF and IOPL: those that the processor has are not the kernel's business. */
+#define FLAGS_DROPPED UINT64_C(0x3200)
 
 _Noreturn void give_up(uint32_t why, uint64_t ip, uint64_t address)
 {
@@ -94,6 +95,8 @@ static void hand_over(struct frame *f)
     const struct shim_trap *t = &s->traps[f->vector % SHIM_TRAPS];
     if (t->handler == 0)
         give_up((uint32_t)f->vector, f->rip, s->cr2);
+    if (f->vector == DEBUG)
+        s->dr6 = f->flags & FLAG_TF ? DR6_NOTHING | DR6_STEP : DR6_NOTHING;
     if (f->vector == PAGE_FAULT) {
         vcpu_info()->cr2 = s->cr2;
         f->error &= s->user ? ~UINT64_C(0) : ~(uint64_t)FAULT_USER;
@@ -111,10 +114,26 @@ void trap(struct frame *f)
 
 /* --- interrupts ---------------------------------------------------------------------------- */
 
-/* Where the shim is interrupted it looks for events itself before it leaves; unless it has just
- * done so, and for that the interrupt comes again later. */
-void interrupt(struct frame *f)
+static bool is_canonical(uint64_t address)
 {
+    return (int64_t)address >> 47 == 0 || (int64_t)address >> 47 == -1;
+}
+
+/* User code that ran to the end of its half, and was interrupted there, has not had its #GP yet;
+ * CPL0 must not have it instead. */
+static void fault_at_the_end(struct frame *f)
+{
+    f->vector = PROTECTION;
+    f->error = 0;
+    hand_over(f);
+}
+
+/* Where the shim is interrupted it looks for events itself before it leaves; unless it has just
+ * done so, and for that the interrupt comes again later.  User code is in the shim, too, where
+ * SYSCALL has led it to its door. */
+bool interrupt(struct frame *f)
+{
+    bool in_user_view = f->error != 0;
     event_devices();
     timer_due();
     if ((f->cs & 3) == 0) { /* CPL0 waited for it */
@@ -126,7 +145,10 @@ void interrupt(struct frame *f)
     } else if (is_in_shim(f->rip)) {
         timer_remind();
     } else {
+        if (!is_canonical(f->rip))
+            fault_at_the_end(f);
         deliver_event(f);
     }
     f->flags |= FLAG_IF;
+    return in_user_view && shim()->user;
 }

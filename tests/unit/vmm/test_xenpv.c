@@ -115,6 +115,120 @@ static void refused(const struct kernel *k, const char *why)
     gm_unmap(&w.mem);
 }
 
+/* --- the view of an isolated guest's user code ----------------------------------------------- */
+
+enum { PRESENT = 1, WRITABLE = 2, USER = 4, ENTRIES = 512 };
+#define FRAME UINT64_C(0x000ffffffffff000)
+
+static void read_table(const struct world *w, uint64_t entry, uint64_t table[static ENTRIES])
+{
+    assert_int_equal(gm_read(&w->mem, (struct gpa){entry & FRAME}, table, ENTRIES * 8), 0);
+}
+
+/* The only table behind this entry, which is its first. */
+static uint64_t only_entry(const struct world *w, uint64_t entry)
+{
+    uint64_t table[ENTRIES];
+    assert_int_equal(entry & (PRESENT | WRITABLE | USER), PRESENT | WRITABLE | USER);
+    read_table(w, entry, table);
+    for (unsigned i = 1; i < ENTRIES; i++)
+        assert_int_equal(table[i], 0);
+    return table[0];
+}
+
+/* Its pages, by their number in the slot: rights, and where in the area they are. */
+static const struct user_page {
+    uint64_t at, from, rights;
+} user_pages[] = {
+    {SHIM_CODE, SHIM_USER_CODE, USER},
+    {SHIM_GATES, SHIM_GATES, 0},
+    {SHIM_GDT, SHIM_GDT, 0},
+    {SHIM_IDT, SHIM_USER_IDT, 0},
+    {SHIM_TSS, SHIM_USER_TSS, 0},
+    {SHIM_TRAP_STACK - PAGE, SHIM_TRAP_STACK - PAGE, WRITABLE},
+    {SHIM_FAULT_STACK - PAGE, SHIM_FAULT_STACK - PAGE, WRITABLE},
+    {SHIM_IRQ_STACK - PAGE, SHIM_IRQ_STACK - PAGE, WRITABLE},
+    {SHIM_FRAMES, SHIM_FRAMES, WRITABLE},
+};
+
+static const struct user_page *user_page_at(uint64_t at)
+{
+    for (size_t i = 0; i < CL_COUNT(user_pages); i++) {
+        if (user_pages[i].at == at)
+            return &user_pages[i];
+    }
+    return NULL;
+}
+
+static void check_user_pages(const struct world *w, uint64_t entry)
+{
+    enum { RIGHTS = PRESENT | WRITABLE | USER | 0x80 };
+    uint64_t pages[ENTRIES];
+    read_table(w, entry, pages);
+    for (uint64_t i = 0; i < ENTRIES; i++) {
+        const struct user_page *want = user_page_at(i * PAGE);
+        assert_int_equal(pages[i] & RIGHTS, want ? PRESENT | want->rights : 0);
+        assert_int_equal(pages[i] & FRAME, want ? w->xenpv.area + want->from : 0);
+    }
+}
+
+static void test_the_user_view_has_nothing_but_its_doors(void **state)
+{
+    struct kernel k = good();
+    struct world w;
+    struct shim_state s;
+    (void)state;
+    assert_int_equal(load(&w, &k, MEM, ""), 0);
+    assert_int_equal(gm_read(&w.mem, (struct gpa){w.xenpv.area + SHIM_STATE}, &s, sizeof s), 0);
+    assert_true(s.slots[0] && s.slots[1] && s.slots[2]);
+    assert_int_equal(s.user_slots[0], 0);
+    assert_int_equal(s.user_slots[2], 0);
+    check_user_pages(&w, only_entry(&w, only_entry(&w, s.user_slots[1])));
+    gm_unmap(&w.mem);
+}
+
+struct gate {
+    uint16_t offset_0, selector;
+    uint8_t stack, type;
+    uint16_t offset_16;
+    uint32_t offset_32, zero;
+};
+
+static void check_user_gate(const struct gate *g, unsigned vector)
+{
+    enum { INTERRUPT = 0x8e, FOR_CPL3 = 0x60, BREAK = 3, TRAPS = 22 };
+    bool is_there = vector < TRAPS || vector == SHIM_IRQ_VECTOR;
+    uint64_t to = g->offset_0 | (uint64_t)g->offset_16 << 16 | (uint64_t)g->offset_32 << 32;
+    assert_int_equal(g->type, !is_there ? 0 : vector == BREAK ? INTERRUPT | FOR_CPL3 : INTERRUPT);
+    assert_true(!is_there || g->selector == SHIM_CS0);
+    assert_true(!is_there || (g->stack >= 1 && g->stack <= 3)); /* each is in the view */
+    assert_true(!is_there || to / PAGE == (SHIM_VA + SHIM_GATES) / PAGE);
+}
+
+static void test_the_user_views_doors_all_lead_to_cpl0(void **state)
+{
+    enum { INT3 = 0xcc, IOMAP_AT = 0x66 };
+    struct kernel k = good();
+    struct world w;
+    struct gate idt[256];
+    uint8_t code[PAGE];
+    uint16_t bitmap;
+    (void)state;
+    assert_int_equal(load(&w, &k, MEM, ""), 0);
+    assert_int_equal(gm_read(&w.mem, (struct gpa){w.xenpv.area + SHIM_USER_IDT}, idt, sizeof idt),
+                     0);
+    for (unsigned i = 0; i < CL_COUNT(idt); i++)
+        check_user_gate(&idt[i], i);
+    assert_int_equal(gm_read(&w.mem, (struct gpa){w.xenpv.area + SHIM_USER_CODE}, code, PAGE), 0);
+    for (unsigned i = 0; i < PAGE; i++)
+        assert_int_equal(code[i], INT3);
+    assert_int_equal(w.entry.on_syscall / PAGE, (SHIM_VA + SHIM_CODE) / PAGE);
+    struct gpa at = {w.xenpv.area + SHIM_USER_TSS + IOMAP_AT};
+    assert_int_equal(gm_read(&w.mem, at, &bitmap, sizeof bitmap), 0);
+    assert_true(bitmap > SHIM_TSS_LIMIT); /* no port is open */
+    gm_unmap(&w.mem);
+}
+
 /* A walk of the tables that the kernel begins with: where va leads to. */
 static uint64_t gpa_of(const struct world *w, uint64_t va)
 {
@@ -174,13 +288,15 @@ static void test_the_shim_is_told_of_time_and_processor(void **state)
     struct kernel k = good();
     struct world w;
     struct shim_state s;
+    struct shim_doors doors;
     struct shim_cpuid leaf;
     struct xen_shared_info info;
     (void)state;
     assert_int_equal(load(&w, &k, MEM, ""), 0);
     read_at(&w, SHIM_VA + SHIM_STATE, &s, sizeof s);
     assert_int_equal(s.frames * PAGE, w.xenpv.area);
-    assert_int_equal(s.root, w.entry.root);
+    read_at(&w, SHIM_VA + SHIM_DOORS, &doors, sizeof doors);
+    assert_int_equal(doors.kernel_root, w.entry.root);
     assert_int_equal(s.ns_scale, UINT64_C(1) << 31); /* half a ns a tick */
     assert_int_equal(s.tsc_scale, UINT64_C(2) << 32);
     assert_true(s.n_msrs > 0 && s.n_cpuid > 1);
@@ -423,6 +539,8 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_kernel_finds_what_xen_promises),
         cmocka_unit_test(test_the_shim_is_told_of_time_and_processor),
+        cmocka_unit_test(test_the_user_view_has_nothing_but_its_doors),
+        cmocka_unit_test(test_the_user_views_doors_all_lead_to_cpl0),
         cmocka_unit_test(test_a_kernel_that_cannot_be_entered_is_refused),
         cmocka_unit_test(test_memory_must_have_room),
         cmocka_unit_test(test_all_memory_that_it_may_have_can_be_mapped),
