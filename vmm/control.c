@@ -125,8 +125,8 @@ static int check_setup(const struct control_message *m, struct cl_err *err)
 {
     const struct control_setup *s = &m->setup;
     const unsigned entries = CONTROL_BOOT_BY_PVH | CONTROL_BOOT_BY_XENPV;
-    unsigned flags =
-        m->type == CONTROL_BOOT ? entries | CONTROL_BOOT_OWN_RAM : CONTROL_BOOT_BY_XENPV;
+    unsigned flags = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_ISOLATED |
+                     (m->type == CONTROL_BOOT ? CONTROL_BOOT_BY_PVH | CONTROL_BOOT_OWN_RAM : 0);
     if (s->version != CONTROL_VERSION)
         return cl_fail(err, CL_E_PEER, 0,
                        "control: version %u, not %d: worker and cloche-vmm are of two releases",
@@ -136,6 +136,8 @@ static int check_setup(const struct control_message *m, struct cl_err *err)
                        control_type_name((enum control_type)m->type), flags);
     if ((s->flags & entries) == entries)
         return cl_fail(err, CL_E_PEER, 0, "control: a boot by PVH and by Xen PV at once");
+    if ((s->flags & CONTROL_BOOT_ISOLATED) && !(s->flags & CONTROL_BOOT_BY_XENPV))
+        return cl_fail(err, CL_E_PEER, 0, "control: an isolated guest, and not by Xen PV");
     if (s->vcpus == 0 || s->vcpus > CONTROL_VCPUS_MAX)
         return cl_fail(err, CL_E_PEER, 0, "control: %u vCPUs, at most %d", s->vcpus,
                        CONTROL_VCPUS_MAX);

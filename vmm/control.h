@@ -73,9 +73,10 @@ enum control_fd {
 
 enum { CONTROL_MAC_BYTES = 6 };
 enum control_boot {
-    CONTROL_BOOT_BY_PVH = 1U << 0,  /* even where the kernel has a 64-bit entry */
-    CONTROL_BOOT_OWN_RAM = 1U << 1, /* in memory of its own, which SAVE writes to CONTROL_FD_RAM */
-    CONTROL_BOOT_BY_XENPV = 1U << 2 /* by Xen PV: 1 vCPU; not with CONTROL_BOOT_BY_PVH */
+    CONTROL_BOOT_BY_PVH = 1U << 0,   /* even where the kernel has a 64-bit entry */
+    CONTROL_BOOT_OWN_RAM = 1U << 1,  /* in memory of its own, which SAVE writes to CONTROL_FD_RAM */
+    CONTROL_BOOT_BY_XENPV = 1U << 2, /* by Xen PV: 1 vCPU; not with CONTROL_BOOT_BY_PVH */
+    CONTROL_BOOT_ISOLATED = 1U << 3, /* with CONTROL_BOOT_BY_XENPV only: the mode (vmm/xenpv.h) */
 };
 
 struct control_setup {
@@ -84,7 +85,7 @@ struct control_setup {
     uint64_t mem_bytes;
     uint32_t fds;                   /* bit N = enum control_fd N comes along */
     uint8_t mac[CONTROL_MAC_BYTES]; /* of the network card: unicast; zeros without one */
-    uint8_t flags;                  /* enum control_boot; of a RESTORE: whether by Xen PV */
+    uint8_t flags; /* enum control_boot; of a RESTORE: those of Xen PV, as at the boot */
     uint8_t zero[5];
 };
 

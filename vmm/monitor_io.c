@@ -67,6 +67,7 @@ static int load(struct monitor *m, const char *cmdline, struct cl_err *err)
         .kernel_fd = m->fds[CONTROL_FD_KERNEL],
         .initrd_fd = m->fds[CONTROL_FD_INITRD],
         .entry = entry_of(m->setup.setup.flags),
+        .is_isolated = m->setup.setup.flags & CONTROL_BOOT_ISOLATED,
         .root_fd = m->fds[CONTROL_FD_ROOT],
         .scratch_fd = m->fds[CONTROL_FD_SCRATCH],
         .channel_fd = m->fds[CONTROL_FD_CHANNEL],

@@ -59,17 +59,17 @@ static int load_clock(struct state_reader *in, struct clock_state *ret_clock, st
 }
 
 /* What a state depends on of this host: what its guests know of the processor, which registers
- * there are, and whether the guest has a ring 0. */
+ * there are, whether the guest has a ring 0, and whether its user code is apart from its kernel. */
 static void baseline_of(const struct vm *vm, uint8_t ret_digest[static SHA256_BYTES])
 {
     struct sha256 sha;
-    const uint8_t is_xenpv = vm->config.entry == VM_ENTRY_XENPV;
+    const uint8_t mode = vm->config.entry != VM_ENTRY_XENPV ? 0 : vm->config.is_isolated ? 2 : 1;
     sha256_init(&sha);
     for (unsigned i = 0; i < vm->n_vcpus; i++)
         sha256_add(&sha, vm->cpuid[i].entries, vm->cpuid[i].nent * sizeof vm->cpuid[i].entries[0]);
     for (uint32_t i = 0; i < vm->msrs.nmsrs; i++)
         sha256_add(&sha, &vm->msrs.entries[i].index, sizeof vm->msrs.entries[i].index);
-    sha256_add(&sha, &is_xenpv, sizeof is_xenpv);
+    sha256_add(&sha, &mode, sizeof mode);
     sha256_end(&sha, ret_digest);
 }
 

@@ -300,6 +300,7 @@ static int boot_xenpv(struct vm *vm, struct cl_err *err)
                                 .initrd_fd = vm->config.initrd_fd,
                                 .cmdline = vm->config.cmdline,
                                 .cpuid = &vm->cpuid[0],
+                                .is_isolated = vm->config.is_isolated,
                                 .now_ns = cl_wall_ns(),
                                 .tsc = __rdtsc()};
     if (vcpu_state_tsc_khz(vm->vcpus[0].fd, &input.tsc_khz, err) < 0 ||

@@ -46,10 +46,11 @@ struct vm_config {
                      it to ram_fd */
     int kernel_fd, initrd_fd; /* read by vm_boot(); initrd_fd -1 = none */
     enum vm_entry entry; /* how vm_boot() enters the kernel, or did before the state was saved */
-    int root_fd;         /* read-only disk; -1 = none */
-    int scratch_fd;      /* writable disk; -1 = none */
-    int channel_fd;      /* host's side of the agent's vsock port; -1 = no vsock */
-    int net_fd;          /* the network card's wire (vmm/net.h); -1 = no card */
+    bool is_isolated; /* with VM_ENTRY_XENPV: that mode (vmm/xenpv.h), at the save as at the boot */
+    int root_fd;      /* read-only disk; -1 = none */
+    int scratch_fd;   /* writable disk; -1 = none */
+    int channel_fd;   /* host's side of the agent's vsock port; -1 = no vsock */
+    int net_fd;       /* the network card's wire (vmm/net.h); -1 = no card */
     uint8_t mac[VM_MAC_BYTES];
     int console_fd;                       /* serial output; -1 = nowhere */
     int state_fd;                         /* read by vm_restore() */

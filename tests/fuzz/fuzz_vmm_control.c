@@ -20,7 +20,9 @@ static void command(enum control_phase *phase, const struct control_message *m, 
         return;
     unsigned either = CONTROL_BOOT_BY_PVH | CONTROL_BOOT_BY_XENPV;
     bool is_setup = out.type == CONTROL_BOOT || out.type == CONTROL_RESTORE;
-    CL_ASSERT(out.type != CONTROL_RESTORE || !(out.setup.flags & ~CONTROL_BOOT_BY_XENPV));
+    unsigned of_xenpv = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_ISOLATED;
+    CL_ASSERT(out.type != CONTROL_RESTORE || !(out.setup.flags & ~of_xenpv));
+    CL_ASSERT(!is_setup || (out.setup.flags & of_xenpv) != CONTROL_BOOT_ISOLATED);
     CL_ASSERT(!is_setup || (out.setup.flags & either) != either);
     CL_ASSERT(out.type != CONTROL_CMDLINE || strlen(out.cmdline.text) == out.cmdline.bytes);
     enum control_phase before = *phase;

@@ -1,6 +1,7 @@
 /* tests/integration/vmm/boot_main.c - boot a kernel in a machine of vmm/, its console on stdout.
  *
- * usage: vmm_boot [--pvh | --xenpv] MEMORY_MIB VCPUS CMDLINE VMLINUX INITRD [ROOT [SCRATCH]]
+ * usage: vmm_boot [--pvh | --xenpv [--isolated]] MEMORY_MIB VCPUS CMDLINE VMLINUX INITRD
+ *                 [ROOT [SCRATCH]]
  * --pvh enters the kernel by PVH, --xenpv by Xen PV, not by its 64-bit entry.
  * Exit status: 0 switched off, 3 reset, 4 panic, 5 failed, else that of the exit port.  No jail:
  * for tests only.
@@ -94,29 +95,34 @@ static int status_of(const struct vm_report *report)
     return report->end == VM_EXIT ? (int)report->status : status[report->end];
 }
 
-static enum vm_entry entry_of(int argc, char **argv)
+/* The next argument is this one: taken. */
+static bool take(int *argc, char ***argv, const char *what)
 {
-    if (argc > 1 && strcmp(argv[1], "--pvh") == 0)
-        return VM_ENTRY_PVH;
-    return argc > 1 && strcmp(argv[1], "--xenpv") == 0 ? VM_ENTRY_XENPV : VM_ENTRY_ANY;
+    if (*argc < 2 || strcmp((*argv)[1], what) != 0)
+        return false;
+    (*argc)--;
+    (*argv)++;
+    return true;
 }
 
 int main(int argc, char **argv)
 {
     struct cl_err err = {0};
     struct vm_report report;
-    enum vm_entry entry = entry_of(argc, argv);
-    argc -= entry != VM_ENTRY_ANY;
-    argv += entry != VM_ENTRY_ANY;
+    enum vm_entry entry = take(&argc, &argv, "--pvh")     ? VM_ENTRY_PVH
+                          : take(&argc, &argv, "--xenpv") ? VM_ENTRY_XENPV
+                                                          : VM_ENTRY_ANY;
+    bool is_isolated = entry == VM_ENTRY_XENPV && take(&argc, &argv, "--isolated");
     if (argc < 6) {
-        (void)fprintf(stderr, "usage: vmm_boot [--pvh | --xenpv] MEMORY_MIB VCPUS CMDLINE VMLINUX "
-                              "INITRD [ROOT [SCRATCH]]\n");
+        (void)fprintf(stderr, "usage: vmm_boot [--pvh | --xenpv [--isolated]] MEMORY_MIB VCPUS "
+                              "CMDLINE VMLINUX INITRD [ROOT [SCRATCH]]\n");
         return 2;
     }
     int near;
     uint64_t begin = cl_now_ns();
     struct vm_config config = config_of(argc, argv, &near);
     config.entry = entry;
+    config.is_isolated = is_isolated;
     CL_AUTO(vm_freep) struct vm *vm = NULL;
     if (vm_create(&config, &vm, &err) < 0 || vm_boot(vm, &err) < 0 || vm_run(vm, &err) < 0) {
         (void)fprintf(stderr, "vmm_boot: %s\n", err.text);

@@ -1,6 +1,6 @@
 /* tests/integration/vmm/clone_main.c - a stock kernel, saved while it runs, goes on in clones.
  *
- * usage: vmm_clone [--xenpv] MEMORY_MIB VCPUS VMLINUX INITRD CLONES
+ * usage: vmm_clone [--xenpv [--isolated]] MEMORY_MIB VCPUS VMLINUX INITRD CLONES
  * The initrd's /init is `ticks`.  Boots, saves at tick 10, then restores CLONES machines one after
  * the other, the first after a nap.  Each must say the tick that comes next, and a clock that went
  * on from there. Prints its figures; exit status 1 when a clone did not go on.  No jail: for tests
@@ -136,6 +136,19 @@ static void clone_once(struct vm_config config, unsigned long after, long long a
     end(&m);
 }
 
+/* What was saved of an isolated guest is no other guest's state, nor the reverse. */
+static void refuse_the_other_mode(struct vm_config config)
+{
+    struct cl_err err = {0};
+    struct vm *vm;
+    config.is_isolated = !config.is_isolated;
+    if (vm_create(&config, &vm, &err) < 0)
+        die("%s", err.text);
+    if (vm_restore(vm, &err) == 0)
+        die("a clone in the other mode");
+    vm_free(vm);
+}
+
 int main(int argc, char **argv)
 {
     struct cl_err err = {0};
@@ -144,14 +157,18 @@ int main(int argc, char **argv)
     bool is_xenpv = argc > 1 && strcmp(argv[1], "--xenpv") == 0;
     argc -= is_xenpv;
     argv += is_xenpv;
+    bool is_isolated = is_xenpv && argc > 1 && strcmp(argv[1], "--isolated") == 0;
+    argc -= is_isolated;
+    argv += is_isolated;
     if (argc != 6)
-        die("usage: vmm_clone [--xenpv] MEMORY_MIB VCPUS VMLINUX INITRD CLONES");
+        die("usage: vmm_clone [--xenpv [--isolated]] MEMORY_MIB VCPUS VMLINUX INITRD CLONES");
     int clones = (int)strtol(argv[5], NULL, 10);
     struct vm_config config = {
         .mem_bytes = strtoull(argv[1], NULL, 10) << 20,
         .vcpus = (unsigned)strtoul(argv[2], NULL, 10),
         .cmdline = is_xenpv ? "console=hvc0 " CMDLINE : "console=ttyS0 " CMDLINE,
         .entry = is_xenpv ? VM_ENTRY_XENPV : VM_ENTRY_ANY,
+        .is_isolated = is_isolated,
         .kvm_fd = open_file("/dev/kvm", O_RDWR),
         .ram_fd = memfd_create("guest", MFD_CLOEXEC),
         .kernel_fd = open_file(argv[3], O_RDONLY),
@@ -176,6 +193,8 @@ int main(int argc, char **argv)
     end(&m);
     (void)sleep(NAP_S);
     config.restore = true;
+    if (is_xenpv)
+        refuse_the_other_mode(config);
     double *took = calloc((size_t)clones, sizeof *took);
     for (int i = 0; took && i < clones; i++)
         clone_once(config, SAVE_AT, ms, &took[i]);

@@ -170,7 +170,13 @@ static void test_a_boot_can_ask_for_a_way_to_boot(void **state)
     assert_int_equal(parse(&m, CONTROL_FDS), 0);
     m.setup.flags = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_BY_PVH;
     assert_int_equal(parse(&m, CONTROL_FDS), -1);
-    m.setup.flags = CONTROL_BOOT_BY_XENPV << 1;
+    m.setup.flags = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_ISOLATED | CONTROL_BOOT_OWN_RAM;
+    assert_int_equal(parse(&m, CONTROL_FDS), 0);
+    m.setup.flags = CONTROL_BOOT_ISOLATED;
+    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    m.setup.flags = CONTROL_BOOT_BY_PVH | CONTROL_BOOT_ISOLATED;
+    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    m.setup.flags = CONTROL_BOOT_ISOLATED << 1;
     assert_int_equal(parse(&m, CONTROL_FDS), -1);
     m.setup.flags = UINT8_MAX;
     assert_int_equal(parse(&m, CONTROL_FDS), -1);
@@ -182,6 +188,10 @@ static void test_a_boot_can_ask_for_a_way_to_boot(void **state)
     assert_int_equal(parse(&m, CONTROL_FDS - 2), -1);
     m.setup.flags = CONTROL_BOOT_BY_XENPV; /* a clone has no ring 0 either */
     assert_int_equal(parse(&m, CONTROL_FDS - 2), 0);
+    m.setup.flags = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_ISOLATED;
+    assert_int_equal(parse(&m, CONTROL_FDS - 2), 0);
+    m.setup.flags = CONTROL_BOOT_ISOLATED;
+    assert_int_equal(parse(&m, CONTROL_FDS - 2), -1);
 }
 
 static void test_only_a_setup_brings_fds(void **state)
