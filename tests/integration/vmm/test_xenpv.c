@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "tests/integration/vmm/guest.h"
 
-enum { MEM_MIB = 256, WAIT_S = 120, TEXT_MAX = 1 << 17 };
+enum { MEM_MIB = 256, WAIT_S = 120, TEXT_MAX = 1 << 17, LAST_WORDS = 900 };
 
 static const char kernel_path[] = CLOCHE_IMAGES "/base/current/vmlinux";
 
@@ -67,7 +67,10 @@ struct machine {
     uint64_t begin_ns;
 };
 
-static struct vm_config open_files(struct machine *m)
+/* A mode is a word for /init, too. */
+static const char shared[] = "shared", isolated[] = "isolated";
+
+static struct vm_config open_files(struct machine *m, const char *mode)
 {
     *m = (struct machine){.begin_ns = cl_now_ns(), .initrd_fd = initrd_of(XENPV_INIT)};
     m->guest = (struct guest){.ram_fd = memfd_create("guest", MFD_CLOEXEC),
@@ -78,6 +81,8 @@ static struct vm_config open_files(struct machine *m)
     c.mem_bytes = (uint64_t)MEM_MIB << 20;
     c.own_ram = true;
     c.entry = VM_ENTRY_XENPV;
+    c.is_isolated = mode == isolated;
+    c.cmdline = mode;
     c.initrd_fd = m->initrd_fd;
     return c;
 }
@@ -88,12 +93,19 @@ static void close_files(struct machine *m)
     cl_closep(&m->initrd_fd);
 }
 
-static void open_machine(struct machine *m)
+static void open_machine(struct machine *m, const char *mode)
 {
     struct cl_err err = {0};
-    struct vm_config c = open_files(m);
+    struct vm_config c = open_files(m, mode);
     if (vm_create(&c, &m->guest.vm, &err) < 0 || vm_boot(m->guest.vm, &err) < 0)
         fail_msg("%s", err.text);
+}
+
+/* The lines of init, without the kernel's. */
+static void print_lines(const char *text)
+{
+    for (const char *at = text; (at = strstr(at, "xenpv: ")) != NULL; at++)
+        (void)printf("%.*s\n", (int)strcspn(at, "\r\n"), at);
 }
 
 /* Until it has printed the text or ended; what it printed is in `text`. */
@@ -106,8 +118,11 @@ static void await_text(struct machine *m, const char *want, char text[static TEX
         vm_report(m->guest.vm, &report);
         guest_printed(&m->guest, text, TEXT_MAX);
     } while (!strstr(text, want) && report.end == VM_RUNS && cl_now_ns() < deadline);
-    if (!strstr(text, want))
-        fail_msg("no '%s' (end %d: %s) in: %s", want, report.end, report.err.text, text);
+    if (!strstr(text, want)) {
+        size_t n = strlen(text), last = CL_MIN(n, (size_t)LAST_WORDS);
+        print_lines(text);
+        fail_msg("no '%s' (end %d: %s): %s", want, report.end, report.err.text, text + n - last);
+    }
 }
 
 static double ms_since(uint64_t begin_ns)
@@ -115,24 +130,16 @@ static double ms_since(uint64_t begin_ns)
     return (double)(cl_now_ns() - begin_ns) / 1e6;
 }
 
-/* The lines of init, without the kernel's. */
-static void print_lines(const char *text)
-{
-    for (const char *at = text; (at = strstr(at, "xenpv: ")) != NULL; at++)
-        (void)printf("%.*s\n", (int)strcspn(at, "\r\n"), at);
-}
-
-static void test_a_stock_kernel_serves_its_programs_and_ends(void **state)
+static void serves_its_programs_and_ends(const char *mode)
 {
     static char text[TEXT_MAX];
     struct machine m;
     struct vm_report report;
     struct cl_err err = {0};
-    (void)state;
-    open_machine(&m);
+    open_machine(&m, mode);
     assert_int_equal(vm_run(m.guest.vm, &err), 0);
     await_text(&m, "xenpv: init runs", text);
-    (void)printf("from nothing to /init: %.0f ms\n", ms_since(m.begin_ns));
+    (void)printf("%s, from nothing to /init: %.0f ms\n", mode, ms_since(m.begin_ns));
     await_text(&m, "xenpv: all is well", text);
     guest_await_end(&m.guest, &report);
     guest_printed(&m.guest, text, sizeof text);
@@ -143,12 +150,24 @@ static void test_a_stock_kernel_serves_its_programs_and_ends(void **state)
     close_files(&m);
 }
 
+static void test_a_stock_kernel_serves_its_programs_and_ends(void **state)
+{
+    (void)state;
+    serves_its_programs_and_ends(shared);
+}
+
+static void test_a_stock_kernel_serves_its_programs_apart_from_itself(void **state)
+{
+    (void)state;
+    serves_its_programs_and_ends(isolated);
+}
+
 static void test_it_has_one_processor(void **state)
 {
     struct machine m;
     struct cl_err err = {0};
     (void)state;
-    struct vm_config c = open_files(&m);
+    struct vm_config c = open_files(&m, shared);
     c.vcpus = 2;
     assert_int_equal(vm_create(&c, &m.guest.vm, &err), -1);
     assert_int_equal(err.code, CL_E_UNIMPL);
@@ -159,6 +178,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_stock_kernel_serves_its_programs_and_ends),
+        cmocka_unit_test(test_a_stock_kernel_serves_its_programs_apart_from_itself),
         cmocka_unit_test(test_it_has_one_processor),
     };
     int skip = guest_skip_xenpv();

@@ -1,5 +1,6 @@
 /* tests/integration/vmm/xenpv_init.c - the only program of a Xen-PV guest: /init, static.
  *
+ * usage: init shared | isolated, the guest's mode
  * Does what a kernel must do for its programs, says what it found a line each, and switches the
  * machine off.  A check that fails says so, and the last line is then missing.
  */
@@ -19,12 +20,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/integration/vmm/xenpv_init.h"
+
 enum { PAGE = 4096 };
 #define NS_PER_S UINT64_C(1000000000)
 
 static unsigned failures;
 
-static void check(bool good, const char *what)
+void check(bool good, const char *what)
 {
     failures += !good;
     (void)printf("xenpv: %s %s\n", good ? "ok" : "FAILED", what);
@@ -65,7 +68,7 @@ static void page_faults(void)
     check(zero && munmap(at, N * PAGE) == 0, "fresh pages are zero");
 }
 
-static int wait_for(pid_t child)
+int wait_for(pid_t child)
 {
     int status = -1;
     return child > 0 && waitpid(child, &status, 0) == child ? status : -1;
@@ -261,8 +264,7 @@ static void pipes(void)
 
 int main(int argc, char **argv)
 {
-    (void)argv;
-    if (argc > 1)
+    if (argc > 1 && strcmp(argv[1], "child") == 0)
         return 0; /* of execs() */
     (void)mount("devtmpfs", "/dev", "devtmpfs", 0, NULL);
     int console = open("/dev/console", O_RDWR);
@@ -271,10 +273,12 @@ int main(int argc, char **argv)
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     (void)printf("xenpv: init runs\n");
     void (*const checks[])(void) = {
-        system_calls, page_faults,        forks, execs,         exceptions,
-        sleeps,       ticks_among_faults, pipes, floating_point};
+        system_calls, page_faults,        forks, execs,          exceptions,
+        sleeps,       ticks_among_faults, pipes, floating_point, oddities};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         checks[i]();
+    if (argc > 1 && strcmp(argv[1], "isolated") == 0)
+        attacks();
     if (failures == 0)
         (void)printf("xenpv: all is well\n");
     (void)reboot(RB_POWER_OFF);
