@@ -117,7 +117,8 @@ static int open_kvm(void)
     return fd;
 }
 
-static void open_guest(struct guest *g, int kernel_fd, unsigned vcpus, enum vm_entry entry)
+static void open_guest_in(struct guest *g, int kernel_fd, unsigned vcpus, enum vm_entry entry,
+                          bool is_isolated)
 {
     struct cl_err err = {0};
     *g = (struct guest){.ram_fd = memory_file(GUEST_MEM),
@@ -126,8 +127,14 @@ static void open_guest(struct guest *g, int kernel_fd, unsigned vcpus, enum vm_e
                         .kernel_fd = kernel_fd};
     struct vm_config config = guest_config(g, vcpus);
     config.entry = entry;
+    config.is_isolated = is_isolated;
     if (vm_create(&config, &g->vm, &err) < 0 || vm_boot(g->vm, &err) < 0)
         fail_msg("%s", err.text);
+}
+
+static void open_guest(struct guest *g, int kernel_fd, unsigned vcpus, enum vm_entry entry)
+{
+    open_guest_in(g, kernel_fd, vcpus, entry, false);
 }
 
 void guest_open(struct guest *g, const uint8_t *code, const uint8_t *end, unsigned vcpus)
@@ -144,6 +151,11 @@ void guest_open_pvh(struct guest *g, const uint8_t *code, const uint8_t *end, bo
 void guest_open_xenpv(struct guest *g, const uint8_t *code, const uint8_t *end)
 {
     open_guest(g, elf_file(code, (size_t)(end - code), GUEST_AT), 1, VM_ENTRY_XENPV);
+}
+
+void guest_open_isolated(struct guest *g, const uint8_t *code, const uint8_t *end)
+{
+    open_guest_in(g, elf_file(code, (size_t)(end - code), GUEST_AT), 1, VM_ENTRY_XENPV, true);
 }
 
 void guest_open_file(struct guest *g, const char *path)

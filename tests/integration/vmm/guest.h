@@ -56,6 +56,8 @@ void guest_open(struct guest *g, const uint8_t *code, const uint8_t *end, unsign
 void guest_open_pvh(struct guest *g, const uint8_t *code, const uint8_t *end, bool forced);
 /* One that is entered by Xen PV, at CPL3 in 64-bit mode, at GUEST_LINEAR + GUEST_AT. */
 void guest_open_xenpv(struct guest *g, const uint8_t *code, const uint8_t *end);
+/* The same in the mode isolated. */
+void guest_open_isolated(struct guest *g, const uint8_t *code, const uint8_t *end);
 /* One of a kernel's file. */
 void guest_open_file(struct guest *g, const char *path);
 /* One restored from the state in state_fd and the RAM in ram_fd (both borrowed). */

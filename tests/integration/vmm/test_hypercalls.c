@@ -25,6 +25,17 @@ GUEST(prints,
       "mov $0, %edi\n mov $3, %esi\n lea 1f(%rip), %rdx\n mov $18, %eax\n syscall\n" GUEST_EXIT(
           5) "1: .ascii \"abc\"\n");
 GUEST(faults, "mov 0x1234, %eax\n" GUEST_EXIT(1));
+/* Hypercall 26 (mmuext_op) 15 (new user root) of a frame that is not RAM, and of the shim's first
+ * in these guests. */
+#define NEW_USER_ROOT(frame) \
+    "pushq $0\n pushq $" #frame "\n pushq $15\n mov %rsp, %rdi\n mov $1, %esi\n" \
+    "xor %edx, %edx\n mov $26, %eax\n syscall\n neg %rax\n out %al, $0xf4\n 98: jmp 98b\n"
+GUEST(nonsense_root, NEW_USER_ROOT(0x7fffffff));
+GUEST(shims_root, NEW_USER_ROOT(0x1c00));
+/* Hypercall 23 (iret) to user code that has no page tables. */
+GUEST(no_root, "pushq $0xe02b\n pushq $0\n pushq $0x202\n pushq $0xe033\n pushq $0x1000\n"
+               "pushq $0\n pushq $0\n pushq $0\n pushq $0\n"
+               "mov $23, %eax\n syscall\n" GUEST_EXIT(1));
 /* A letter without the shim: no such word, then "I give up". */
 GUEST(forges,
       "mov $0x508, %edx\n mov $0x77, %al\n out %al, %dx\n mov $2, %al\n out %al, %dx\n" GUEST_EXIT(
@@ -44,6 +55,15 @@ static struct vm_report run_code(const uint8_t *code, const uint8_t *end)
 {
     struct guest g;
     guest_open_xenpv(&g, code, end);
+    struct vm_report report = run(&g);
+    guest_close(&g);
+    return report;
+}
+
+static struct vm_report run_isolated(const uint8_t *code, const uint8_t *end)
+{
+    struct guest g;
+    guest_open_isolated(&g, code, end);
     struct vm_report report = run(&g);
     guest_close(&g);
     return report;
@@ -103,6 +123,22 @@ static void test_a_fault_that_it_does_not_take_ends_it(void **state)
     gives_up(&report, "trap 0");
 }
 
+static void test_the_user_root_of_an_isolated_guest_is_its_ram(void **state)
+{
+    enum { EINVAL_OF_XEN = 22 };
+    (void)state;
+    ENDS_WITH(nonsense_root, 0); /* a shared guest has no use for it */
+    assert_int_equal(run_isolated(guest_nonsense_root, guest_nonsense_root_end).status,
+                     EINVAL_OF_XEN);
+    assert_int_equal(run_isolated(guest_shims_root, guest_shims_root_end).status, EINVAL_OF_XEN);
+}
+
+static void test_user_code_without_a_root_ends_its_guest(void **state)
+{
+    (void)state;
+    assert_int_equal(run_isolated(guest_no_root, guest_no_root_end).end, VM_RESET);
+}
+
 /* --- hypercalls with nonsense ------------------------------------------------------------------
  */
 
@@ -159,6 +195,8 @@ int main(void)
         cmocka_unit_test(test_it_switches_itself_off),
         cmocka_unit_test(test_it_prints),
         cmocka_unit_test(test_a_fault_that_it_does_not_take_ends_it),
+        cmocka_unit_test(test_the_user_root_of_an_isolated_guest_is_its_ram),
+        cmocka_unit_test(test_user_code_without_a_root_ends_its_guest),
         cmocka_unit_test(test_no_hypercall_does_more_than_end_its_guest),
     };
     int skip = guest_skip_xenpv();

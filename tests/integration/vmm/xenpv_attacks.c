@@ -478,8 +478,8 @@ static volatile unsigned n_stepped;
 static void on_step(int signal, siginfo_t *info, void *context)
 {
     const ucontext_t *u = context;
-    (void)signal, (void)info;
-    if (n_stepped < 32)
+    (void)signal;
+    if (n_stepped < 32 && info->si_code == TRAP_TRACE)
         stepped[n_stepped++] = (uint64_t)u->uc_mcontext.gregs[REG_RIP];
 }
 
@@ -730,7 +730,7 @@ static void storms(void)
 /* --- all ---------------------------------------------------------------------------------------
  */
 
-void oddities(void)
+void what_may_be_tried(void)
 {
     returns_are_checked();
     selectors_are_checked();

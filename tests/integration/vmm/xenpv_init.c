@@ -1,6 +1,7 @@
 /* tests/integration/vmm/xenpv_init.c - the only program of a Xen-PV guest: /init, static.
  *
- * usage: init shared | isolated, the guest's mode
+ * usage: init shared | isolated [soak]
+ * The word is the guest's mode; a soak is some of the checks, 500 times.
  * Does what a kernel must do for its programs, says what it found a line each, and switches the
  * machine off.  A check that fails says so, and the last line is then missing.
  */
@@ -262,9 +263,32 @@ static void pipes(void)
     check(good, "processes talk");
 }
 
+/* --- for hours ---------------------------------------------------------------------------------
+ */
+
+static void soak(void)
+{
+    enum { ROUNDS = 500 };
+    for (int i = 1; i <= ROUNDS; i++) {
+        execs();
+        exceptions();
+        what_may_be_tried();
+        (void)printf("xenpv: round %d of %d, %u failures\n", i, ROUNDS, failures);
+    }
+}
+
+static bool has_word(int argc, char **argv, const char *word)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], word) == 0)
+            return true;
+    }
+    return false;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "child") == 0)
+    if (has_word(argc, argv, "child"))
         return 0; /* of execs() */
     (void)mount("devtmpfs", "/dev", "devtmpfs", 0, NULL);
     int console = open("/dev/console", O_RDWR);
@@ -274,11 +298,13 @@ int main(int argc, char **argv)
     (void)printf("xenpv: init runs\n");
     void (*const checks[])(void) = {
         system_calls, page_faults,        forks, execs,          exceptions,
-        sleeps,       ticks_among_faults, pipes, floating_point, oddities};
+        sleeps,       ticks_among_faults, pipes, floating_point, what_may_be_tried};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         checks[i]();
-    if (argc > 1 && strcmp(argv[1], "isolated") == 0)
+    if (has_word(argc, argv, "isolated"))
         attacks();
+    if (has_word(argc, argv, "soak"))
+        soak();
     if (failures == 0)
         (void)printf("xenpv: all is well\n");
     (void)reboot(RB_POWER_OFF);

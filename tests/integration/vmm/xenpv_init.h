@@ -11,7 +11,7 @@ void check(bool good, const char *what);
 int wait_for(pid_t child);
 
 /* xenpv_attacks.c, of user code without rights: what it may try in any guest, ... */
-void oddities(void);
+void what_may_be_tried(void);
 /* ... and what it must not get away with in an isolated one. */
 void attacks(void);
 
