@@ -72,15 +72,18 @@ static void test_a_boot_may_ask_for_pvh(void **state)
 static void test_a_boot_may_ask_for_xen_pv(void **state)
 {
     (void)state;
-    struct process p;
-    process_open(&p, guest_ends, guest_ends_end);
-    p.boot_flags = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_OWN_RAM;
-    process_boot(&p);
-    if (cpuid_host_virtualizes())
-        process_hears_end(&p, CONTROL_END_FAILED, "VMX or SVM");
-    else
-        process_hears_end(&p, CONTROL_END_GUEST, "the guest ended itself");
-    process_close(&p);
+    for (int isolated = 0; isolated <= 1; isolated++) {
+        struct process p;
+        process_open(&p, guest_ends, guest_ends_end);
+        p.boot_flags = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_OWN_RAM;
+        p.boot_flags |= isolated ? CONTROL_BOOT_ISOLATED : 0;
+        process_boot(&p);
+        if (cpuid_host_virtualizes())
+            process_hears_end(&p, CONTROL_END_FAILED, "VMX or SVM");
+        else
+            process_hears_end(&p, CONTROL_END_GUEST, "the guest ended itself");
+        process_close(&p);
+    }
 }
 
 static bool counts_on(const struct process *p)
