@@ -137,7 +137,7 @@ int64_t hypercall(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, ui
     case XEN_MEMORY_OP:
         return memory_op(a, b);
     case XEN_PHYSDEV_OP:
-        return a == PHYSDEV_SET_IOPL ? 0 : -XEN_ENOSYS; /* all ports are open anyway */
+        return a == PHYSDEV_SET_IOPL ? 0 : -XEN_ENOSYS; /* the kernel has all ports anyway */
     case XEN_SET_DEBUGREG:
         return set_debug_register(a, b);
     case XEN_GET_DEBUGREG:

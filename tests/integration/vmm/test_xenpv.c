@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "tests/integration/vmm/guest.h"
 
-enum { MEM_MIB = 256, WAIT_S = 120, TEXT_MAX = 1 << 17, LAST_WORDS = 900 };
+enum { MEM_MIB = 256, WAIT_S = 240, TEXT_MAX = 1 << 17, LAST_WORDS = 900 };
 
 static const char kernel_path[] = CLOCHE_IMAGES "/base/current/vmlinux";
 

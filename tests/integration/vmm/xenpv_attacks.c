@@ -176,7 +176,7 @@ static void ports_are_closed(void)
 }
 
 struct code {
-    uint8_t bytes[12];
+    uint8_t bytes[16];
     unsigned n;
     int signal; /* 0 = any, or none */
     const char *what;
@@ -199,6 +199,9 @@ static void execute(const void *arg)
                      : "S"(si), "D"(si)
                      : "rbx", "r8", "r9", "r10", "r11", "memory", "cc");
 }
+
+/* pushfq; orl $0x100, (%rsp); popfq */
+#define STEP_FROM_HERE 0x9c, 0x81, 0x0c, 0x24, 0, 1, 0, 0, 0x9d
 
 static void instructions_are_refused(void)
 {
@@ -235,6 +238,11 @@ static void instructions_are_refused(void)
         {{0x48, 0xcb}, 2, 0, "lretq"},
         {{0x8c, 0xd0, 0x8e, 0xd0, 0xcc}, 5, SIGTRAP, "int3 behind a move to ss"},
         {{0x8c, 0xd0, 0x8e, 0xd0, 0x0f, 0x05}, 6, 0, "syscall behind a move to ss"},
+        {{0x8c, 0xd0, STEP_FROM_HERE, 0x8e, 0xd0, 0xcc}, 14, SIGTRAP, "int3 there, stepped"},
+        {{0x8c, 0xd0, STEP_FROM_HERE, 0x8e, 0xd0, 0x0f, 0x05},
+         15,
+         SIGTRAP,
+         "syscall there, stepped"},
         {{0xb8, 0x2b, 0, 0, 0, 0x8e, 0xe8, 0x8e, 0xe0, 0x8e, 0xd8}, 11, 0, "segments of user code"},
         {{0x31, 0xc0, 0x8e, 0xe8, 0x8e, 0xd8, 0x8e, 0xc0}, 8, 0, "segments of nothing"},
         {{0xb8, 0x1b, 0, 0, 0, 0x8e, 0xd8}, 7, SIGSEGV, "a segment of CPL0"},
