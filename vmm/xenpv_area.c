@@ -174,7 +174,9 @@ static void put_return(struct area *a, uint64_t at, uint64_t rip, uint64_t flags
 static void put_user_doors(struct area *a, const struct shim_head *head)
 {
     enum { ALWAYS = 2, PUSHED = 40, INT3 = 0xcc, NO_BITMAP = UINT16_MAX };
+    static const uint8_t door[] = {INT3, 0xeb, (uint8_t)-3}; /* jmp back: see ASK in shim/entry.S */
     memset(a->host + SHIM_USER_CODE, INT3, XENPV_PAGE);
+    memcpy(a->host + SHIM_USER_CODE + head->on_syscall % XENPV_PAGE, door, sizeof door);
     put_tss(a, SHIM_USER_TSS, NO_BITMAP);
     put_user_idt(a, head);
     /* All stubs have pushed RAX; besides, CR2 beside the error code, or a vector. */

@@ -220,9 +220,12 @@ static void test_the_user_views_doors_all_lead_to_cpl0(void **state)
     for (unsigned i = 0; i < CL_COUNT(idt); i++)
         check_user_gate(&idt[i], i);
     assert_int_equal(gm_read(&w.mem, (struct gpa){w.xenpv.area + SHIM_USER_CODE}, code, PAGE), 0);
+    assert_int_equal(w.entry.on_syscall / PAGE, (SHIM_VA + SHIM_CODE) / PAGE);
+    uint8_t *door = code + w.entry.on_syscall % PAGE;
+    assert_memory_equal(door, ((uint8_t[]){INT3, 0xeb, 0xfd}), 3); /* it asks until it is heard */
+    memset(door, INT3, 3);
     for (unsigned i = 0; i < PAGE; i++)
         assert_int_equal(code[i], INT3);
-    assert_int_equal(w.entry.on_syscall / PAGE, (SHIM_VA + SHIM_CODE) / PAGE);
     struct gpa at = {w.xenpv.area + SHIM_USER_TSS + IOMAP_AT};
     assert_int_equal(gm_read(&w.mem, at, &bitmap, sizeof bitmap), 0);
     assert_true(bitmap > SHIM_TSS_LIMIT); /* no port is open */
