@@ -1,12 +1,12 @@
 #!/bin/sh
 # bench/drivers.sh - the same jobs under two drivers of this host, in turn, in two instances that are up at once.
 #
-# usage: bench/drivers.sh [BUILD_DIR [DRIVER DRIVER]]      (default: build kvm/xenpv qemu/tcg)
+# usage: bench/drivers.sh [BUILD_DIR [DRIVER DRIVER]]      (default: build kvm/xenpv-shared qemu/tcg)
 # Environment: CLOCHE_IMAGES (out/images), N samples a round (10), ROUNDS (3).
 set -eu
 case ${1:-} in --help | -h) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 cd "$(dirname "$0")/.."
-build=$(realpath "${1:-build}") first=${2:-kvm/xenpv} second=${3:-qemu/tcg}
+build=$(realpath "${1:-build}") first=${2:-kvm/xenpv-shared} second=${3:-qemu/tcg}
 images=$(realpath "${CLOCHE_IMAGES:-out/images}")
 work=$(mktemp -d)
 chmod o+x "$work" # for the users of the processes

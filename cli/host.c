@@ -10,7 +10,9 @@ static const struct arg_opt up_opts[] = {
     {"templates", 0, ARG_STRING, OPT(templates), "a,b",
      "templates to keep warm, once they are built (default base,python,code)"},
     {"warm", 0, ARG_U64, OPT(warm), "N", "VMs that wait warm, per template"},
-    {"driver", 0, ARG_STRING, OPT(driver), "X", "auto, kvm, kvm/xenpv, qemu/kvm or qemu/tcg"},
+    {"driver", 0, ARG_STRING, OPT(driver), "X",
+     "auto; or, the preferred first and with commas, kvm, kvm/xenpv, kvm/xenpv-shared, qemu/kvm, "
+     "qemu/tcg"},
     {"metrics", 0, ARG_STRING, OPT(metrics), "HOST:PORT",
      "where /metrics is served; none = nowhere"},
     {"mcp", 0, ARG_STRING, OPT(mcp), "HOST:PORT", "where MCP is served (default 127.0.0.1:7780)"},

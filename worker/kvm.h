@@ -1,7 +1,8 @@
 /* worker/kvm.h - the drivers `kvm` and `kvm/xenpv`: cloche-vmm, the project's own monitor.
  *
  * `kvm` wants VMX or SVM.  `kvm/xenpv` is for hosts without: the same kernel, entered by Xen PV
- * (vmm/xenpv.h).  Its guests' user code can reach their kernel, so it is not for every tenant.
+ * (vmm/xenpv.h), in one of two modes.  Isolated is for every tenant; in shared, which is faster,
+ * the guests' user code can reach their kernel.
  *
  * Each VM is one jailed cloche-vmm with an empty root: it opens nothing, everything comes to it as
  * fds over its control socket (vmm/control.h).  What it answers is as hostile as its guest.
@@ -19,7 +20,7 @@ struct kvm_settings {
     struct state_mac_key key; /* of this run of the worker: its snapshots live no longer */
 };
 
-enum kvm_entry { KVM_ENTRY_NATIVE = 0, KVM_ENTRY_XENPV_SHARED };
+enum kvm_entry { KVM_ENTRY_NATIVE = 0, KVM_ENTRY_XENPV, KVM_ENTRY_XENPV_SHARED };
 
 /* The settings, the same ones for all entries, must outlive every VM.  Before the first start. */
 const struct vm_driver *kvm_driver(const struct kvm_settings *settings, enum kvm_entry entry);

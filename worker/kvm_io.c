@@ -44,6 +44,7 @@ static const struct {
     uint8_t flags; /* enum control_boot */
 } entries[] = {
     [KVM_ENTRY_NATIVE] = {"clocksource=kvm-clock reboot=t", 0},
+    [KVM_ENTRY_XENPV] = {"clocksource=xen", CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_ISOLATED},
     [KVM_ENTRY_XENPV_SHARED] = {"clocksource=xen", CONTROL_BOOT_BY_XENPV},
 };
 
@@ -313,13 +314,12 @@ static int kvm_snapshot(struct vm *vm, vm_done_fn *done, void *arg, struct cl_er
     .snapshot_is_copy = true, .start = kvm_start, .pause = kvm_pause, .resume = kvm_resume, \
     .grow_disk = kvm_grow_disk, .snapshot = kvm_snapshot, VM_BASE_VERBS
 
+#define XENPV_LIMITS .vcpus_max = 1, .memory_max_mib = XENPV_MEM_MAX_MIB
+
 static const struct vm_driver drivers[] = {
     [KVM_ENTRY_NATIVE] = {.name = "kvm", KVM_VERBS},
-    [KVM_ENTRY_XENPV_SHARED] = {.name = "kvm/xenpv",
-                                .is_shared = true,
-                                .vcpus_max = 1,
-                                .memory_max_mib = XENPV_MEM_MAX_MIB,
-                                KVM_VERBS},
+    [KVM_ENTRY_XENPV] = {.name = "kvm/xenpv", XENPV_LIMITS, KVM_VERBS},
+    [KVM_ENTRY_XENPV_SHARED] = {.name = "kvm/xenpv", .is_shared = true, XENPV_LIMITS, KVM_VERBS},
 };
 
 static enum kvm_entry entry_of(const struct kvm_vm *k)

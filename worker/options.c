@@ -26,7 +26,8 @@ const struct cl_conf_row worker_conf_rows[] = {
     {"worker", "warm", CL_CONF_U64, AT(warm), "2", 0, 256, true,
      "VMs that wait warm, per template"},
     {"worker", "driver", CL_CONF_STRING, AT(driver), "auto", 0, 0, false,
-     "auto, kvm, kvm/xenpv, qemu/kvm or qemu/tcg"},
+     "auto; or of kvm, kvm/xenpv, kvm/xenpv-shared, qemu/kvm, qemu/tcg the preferred first, "
+     "with commas: a unit gets the first that its tenant accepts and that boots its template"},
     {"worker", "qemu", CL_CONF_STRING, AT(qemu), "/usr/bin/qemu-system-x86_64", 0, 0, false,
      "the QEMU binary"},
     {"worker", "guard", CL_CONF_STRING, AT(guard), "", 0, 0, false,

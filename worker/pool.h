@@ -14,7 +14,7 @@
 
 #include "worker/machine.h"
 
-enum { POOL_FLAVOURS = 12, POOL_CLAIMS = 1024, POOL_MAKERS = 2 };
+enum { POOL_FLAVOURS = 12, POOL_CLAIMS = 1024, POOL_MAKERS = 3 };
 
 struct pool;
 struct pool_claim;

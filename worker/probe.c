@@ -172,7 +172,7 @@ static void choose_driver(struct host_probe *p)
                                            : "qemu/tcg");
     (void)snprintf(p->driver_why, sizeof p->driver_why, "%s", why);
     (void)snprintf(p->driver_shared, sizeof p->driver_shared, "%s",
-                   p->xenpv_can ? "kvm/xenpv" : "");
+                   p->xenpv_can ? "kvm/xenpv-shared" : "");
 }
 
 /* With VMX or SVM the kernel runs natively as it is. */

@@ -27,7 +27,7 @@ struct host_probe {
     char qemu_build[64]; /* "" = QEMU is not there */
     char driver[16];     /* what `auto` chooses for tenants that want isolated guests */
     char driver_why[160];
-    char driver_shared[16]; /* … for those that do not; "" = the same */
+    char driver_shared[24]; /* … for those that do not; "" = the same */
     char vmm_build[64];     /* "" = cloche-vmm is not there */
     bool vmm_can;           /* it can run its VMs here: the driver `kvm` */
     char vmm_why[160];      /* … and why, or why not */

@@ -104,7 +104,6 @@ static struct vm_host vm_host_of(const struct worker *w)
 static void add_maker(struct worker *w, const struct vm_driver *driver, const char *vmm_build,
                       const char *cpu)
 {
-    CL_ASSERT(w->n_makers < POOL_MAKERS);
     w->makers[w->n_makers++] = (struct template_maker){driver, vmm_build, cpu, w->probe.tsc_khz};
 }
 
@@ -121,11 +120,11 @@ static int add_qemu(struct worker *w, bool kvm, struct cl_err *err)
     return 0;
 }
 
-static int add_kvm(struct worker *w, enum kvm_entry entry, struct cl_err *err)
+static int add_kvm(struct worker *w, const char *name, enum kvm_entry entry, struct cl_err *err)
 {
     bool native = entry == KVM_ENTRY_NATIVE;
     if (!(native ? w->probe.vmm_can : w->probe.xenpv_can))
-        return cl_fail(err, CL_E_UNAVAILABLE, 0, "driver %s: %s", native ? "kvm" : "kvm/xenpv",
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "driver %s: %s", name,
                        native ? w->probe.vmm_why : w->probe.xenpv_why);
     w->kvm.binary = w->vmm;
     w->kvm.host = vm_host_of(w);
@@ -135,14 +134,32 @@ static int add_kvm(struct worker *w, enum kvm_entry entry, struct cl_err *err)
 
 static int add_driver(struct worker *w, const char *name, struct cl_err *err)
 {
+    if (w->n_makers == POOL_MAKERS)
+        return cl_fail(err, CL_E_INVALID, 0, "more than %d drivers", POOL_MAKERS);
     if (strcmp(name, "kvm") == 0)
-        return add_kvm(w, KVM_ENTRY_NATIVE, err);
+        return add_kvm(w, name, KVM_ENTRY_NATIVE, err);
     if (strcmp(name, "kvm/xenpv") == 0)
-        return add_kvm(w, KVM_ENTRY_XENPV_SHARED, err);
+        return add_kvm(w, name, KVM_ENTRY_XENPV, err);
+    if (strcmp(name, "kvm/xenpv-shared") == 0)
+        return add_kvm(w, name, KVM_ENTRY_XENPV_SHARED, err);
     if (strcmp(name, "qemu/kvm") == 0 || strcmp(name, "qemu/tcg") == 0)
         return add_qemu(w, strcmp(name, "qemu/kvm") == 0, err);
     return cl_fail(err, CL_E_INVALID, 0,
-                   "unknown driver '%s': auto, kvm, kvm/xenpv, qemu/kvm or qemu/tcg", name);
+                   "unknown driver '%s': auto, or of kvm, kvm/xenpv, kvm/xenpv-shared, qemu/kvm, "
+                   "qemu/tcg the preferred first, with commas",
+                   name);
+}
+
+static int add_drivers(struct worker *w, const char *list, struct cl_err *err)
+{
+    char names[CL_CONF_STR];
+    (void)snprintf(names, sizeof names, "%s", list);
+    char *rest = names;
+    for (char *name; (name = strsep(&rest, ",")) != NULL;) {
+        if (add_driver(w, name, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 /* `auto`: what is fast comes first; behind it, what every tenant may have or what boots where our
@@ -150,15 +167,23 @@ static int add_driver(struct worker *w, const char *name, struct cl_err *err)
 static int choose_drivers(struct worker *w, struct cl_err *err)
 {
     const struct host_probe *p = &w->probe;
+    bool falls_back = strcmp(p->driver, "kvm") == 0 && host_probe_has_kvm(p) && p->qemu_build[0];
     cl_random(w->kvm.key.bytes, sizeof w->kvm.key.bytes);
     if (strcmp(w->o->driver, "auto") != 0)
-        return add_driver(w, w->o->driver, err);
-    if (p->driver_shared[0] && add_driver(w, p->driver_shared, err) < 0)
+        return add_drivers(w, w->o->driver, err);
+    if ((p->driver_shared[0] && add_driver(w, p->driver_shared, err) < 0) ||
+        add_driver(w, p->driver, err) < 0)
         return -1;
-    if (add_driver(w, p->driver, err) < 0)
-        return -1;
-    bool second = strcmp(p->driver, "kvm") == 0 && host_probe_has_kvm(p) && p->qemu_build[0];
-    return second ? add_driver(w, "qemu/kvm", err) : 0;
+    return falls_back ? add_driver(w, "qemu/kvm", err) : 0;
+}
+
+static bool is_shared_only(const struct worker *w)
+{
+    for (size_t i = 0; i < w->n_makers; i++) {
+        if (!w->makers[i].driver->is_shared)
+            return false;
+    }
+    return true;
 }
 
 /* A template that is not built yet may be, while we run (`cloche template build`). */
@@ -305,7 +330,7 @@ static int open_session(struct worker *w, struct cl_err *err)
         .tls = w->tls,
         .worker_id = w->id,
         .driver = w->makers[0].driver->name,
-        .is_shared = w->makers[w->n_makers - 1].driver->is_shared,
+        .is_shared = is_shared_only(w),
         .units = &w->units,
         .pool = w->pool,
         .capacity_vcpu_milli = vcpus * 1000,

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The driver kvm/xenpv: a stock kernel natively where KVM interprets ring 0.  User code in its guests can reach their kernel, so
-tenants that want it separate get none of them."""
+"""The driver kvm/xenpv: a stock kernel natively where KVM interprets ring 0, in both modes.  In the shared one user code can reach
+its guest's kernel, so tenants that want it isolated get none of those."""
 import os
 import pathlib
 import re
 
-os.environ["CLOCHE_DRIVER"] = "kvm/xenpv"
+os.environ["CLOCHE_DRIVER"] = "kvm/xenpv-shared"
 
 from clones import differ  # noqa: E402
-from harness import Suite, follow, pb, run, skip, soon, spec  # noqa: E402
+from harness import Cluster, Suite, follow, pb, run, skip, soon, spec  # noqa: E402
 
 suite = Suite("xenpv")
 check, equal = suite.check, suite.equal
@@ -41,6 +41,26 @@ def tenants(c):
     equal("… and nothing of it has run", (f.attempts, bytes(f.out)), ([], b""))
 
 
+def isolated():
+    """What a tenant gets by default."""
+    c = Cluster("xenpv-isolated", templates="base,python", warm=2, worker_args=("--driver", "kvm/xenpv"))
+    try:
+        c.start()
+        wary = c.tenant("wary", separation="isolated")
+        f = run(wary, "python3", "-c", "print(6*7)", template="python")
+        equal("isolated: python prints 42", (f.outcome, bytes(f.out)), ("EXITED", b"42\n"))
+        job = wary.jobs.Get(pb.GetRequest(job_id=f.job_id)).job
+        equal("… and that is told", (job.driver, job.guest_separation), ("kvm/xenpv", pb.GUEST_SEPARATION_ISOLATED))
+        probe = "import ctypes; print(ctypes.c_ubyte.from_address(0xffff810000010000).value)"
+        f = run(wary, "python3", "-c", probe, template="python")
+        equal("… user code cannot read what its kernel's hypervisor keeps", (f.outcome, f.result.signal, bytes(f.out)), ("SIGNALED", 11, b""))
+        f = run(wary, "echo", "still here")
+        equal("… and the next job runs", bytes(f.out), b"still here\n")
+        differ(suite, c, {"xen"})
+    finally:
+        suite.close(c)
+
+
 @suite.scenario
 def limits(c):
     f = run(c.admin, "true", resources=(2, 512, 0))
@@ -52,4 +72,5 @@ if __name__ == "__main__":
         skip("for hosts without VMX and SVM: the driver kvm is faster here")
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         skip("/dev/kvm cannot be opened")
+    isolated()
     suite.main(templates="base,python", warm=2)

@@ -33,7 +33,7 @@ BUILD = pathlib.Path(os.environ.get("CLOCHE_BUILD", REPO / "out" / "dev")).resol
 IMAGES = pathlib.Path(os.environ.get("CLOCHE_IMAGES", REPO / "out" / "images")).resolve()
 DRIVER = os.environ.get("CLOCHE_DRIVER", "auto")
 DRIVERS = ("kvm", "kvm/xenpv", "qemu/kvm", "qemu/tcg")
-IS_SHARED = DRIVER == "kvm/xenpv"  # user code in its guests can reach their kernel
+IS_SHARED = DRIVER == "kvm/xenpv-shared"  # user code in its guests can reach their kernel
 LONG = os.environ.get("CLOCHE_LONG") == "1"
 FACTOR = float(os.environ.get("CLOCHE_TIME_FACTOR", "1"))
 PATIENCE = 5  # what a healthy machine does in a second may take a sick one so many
