@@ -114,6 +114,8 @@ static int add_qemu(struct worker *w, bool kvm, struct cl_err *err)
     if (!w->probe.qemu_build[0])
         return cl_fail(err, CL_E_NOTFOUND, 0, "no QEMU at '%s': install qemu-system-x86",
                        w->o->qemu);
+    if (w->qemu.binary)
+        return cl_fail(err, CL_E_INVALID, 0, "drivers: qemu/kvm and qemu/tcg at once");
     w->qemu = (struct qemu_settings){
         .binary = w->o->qemu, .host = vm_host_of(w), .kvm = kvm, .tsc_khz = w->probe.tsc_khz};
     add_maker(w, qemu_driver(&w->qemu), w->probe.qemu_build, kvm ? w->probe.cpu_id : "");

@@ -43,6 +43,16 @@ def templates(c):
     equal("a template is listed once, with the preferred driver", [(t.name, t.driver) for t in rows], [("base", FASTEST[0])])
 
 
+@suite.scenario
+def bad_lists(c):
+    """Of a worker that never gets as far as its scheduler."""
+    for drivers, words in (("nope", "unknown driver 'nope'"), ("qemu/tcg,", "unknown driver ''"), ("qemu/tcg,qemu/tcg", "at once")):
+        with tempfile.TemporaryDirectory(prefix="cloche-e2e-auto-") as state:
+            p = subprocess.run([BUILD / "cloche-worker", "--driver", drivers, "--state-dir", state, "--scheduler", f"unix:{state}/none.sock",
+                                "--template-dir", state, "--template-key", f"{state}/none"], capture_output=True, text=True, timeout=60)
+        check(f"--driver {drivers} is refused, and said why", p.returncode != 0 and words in p.stderr + p.stdout, (p.returncode, p.stderr))
+
+
 def monitor_that_fails():
     """It answers the probe as ours does, and boots nothing."""
     path = pathlib.Path(tempfile.mkdtemp(prefix="cloche-e2e-auto-")) / "cloche-vmm"
