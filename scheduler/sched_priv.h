@@ -148,11 +148,11 @@ struct sched {
 /* tenants.c: the cached tenant, loaded from the books when it is not; NOTFOUND from the callback.
  */
 typedef void tenant_fn(void *arg, struct tenant *t, const struct cl_err *err);
-/* What it may be given: SHARED = guests of either kind. */
-Cloche__V1__GuestSeparation tenant_separation(const struct tenant *t);
 void tenant_get(struct sched *s, const char *name, tenant_fn *fn, void *arg);
 int tenant_cache(struct sched *s, const struct books_tenant *row, struct tenant **ret_tenant,
                  struct cl_err *err) CL_MUST;
+/* What it may be given: SHARED = guests of either kind. */
+Cloche__V1__GuestSeparation tenant_separation(const struct tenant *t);
 
 /* units.c */
 struct unit *unit_find(struct sched *s, const char *tenant, const char *id);

@@ -93,10 +93,11 @@ static const char *reason_name(Cloche__V1__Reason reason)
     return v ? v->name + strlen("REASON_") : "UNKNOWN";
 }
 
+/* The log claims no more than the worker has said. */
 static const char *separation_name(Cloche__V1__GuestSeparation separation)
 {
-    return separation == CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED ? "shared"
-                                                                               : "isolated";
+    static const char *const names[] = {"unspecified", "isolated", "shared"};
+    return (size_t)separation < CL_COUNT(names) ? names[separation] : names[0];
 }
 
 Cloche__V1__UnitState unit_state(const struct unit *u)
@@ -483,6 +484,8 @@ void unit_assign(struct unit *u)
         requeue(u, u->cancel ? "cancelled" : "its worker left");
         return;
     }
+    u->driver[0] = '\0'; /* what ran the attempt before says nothing of this one */
+    u->separation = CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_UNSPECIFIED;
     if (u->attempt == 1 && cl_wall_ns() > u->created_ns)
         metrics_observe(s->metrics, METRIC_QUEUE_SECONDS, NULL, NULL, cl_wall_ns() - u->created_ns);
     log_event(LOG_JOB_DISPATCHED, "unit=%s tenant=%s worker=%s attempt=%u", u->id, u->tenant->name,
