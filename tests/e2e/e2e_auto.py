@@ -53,18 +53,18 @@ def bad_lists(c):
         check(f"--driver {drivers} is refused, and said why", p.returncode != 0 and words in p.stderr + p.stdout, (p.returncode, p.stderr))
 
 
-def monitor_that_fails():
+def monitor_that_fails(folder):
     """It answers the probe as ours does, and boots nothing."""
-    path = pathlib.Path(tempfile.mkdtemp(prefix="cloche-e2e-auto-")) / "cloche-vmm"
+    path = pathlib.Path(folder) / "cloche-vmm"
     path.write_text(f'#!/bin/sh\n[ "$1" = --probe ] && exec {BUILD}/cloche-vmm --probe\nexit 1\n')
     path.chmod(0o755)
     path.parent.chmod(0o755)
     return path
 
 
-def falls_back():
+def falls_back(folder):
     """Where our own monitor boots nothing, QEMU does."""
-    c = Cluster("auto-falls", templates="base", warm=1, worker_args=("--driver", "auto", "--vmm", monitor_that_fails()))
+    c = Cluster("auto-falls", templates="base", warm=1, worker_args=("--driver", "auto", "--vmm", monitor_that_fails(folder)))
     try:
         c.start()
         driver, separation = who_ran(c.admin)
@@ -83,7 +83,8 @@ if __name__ == "__main__":
     finally:
         suite.close(main)
     if FASTEST[0].startswith("kvm") and os.access("/dev/kvm", os.R_OK | os.W_OK):
-        falls_back()
+        with tempfile.TemporaryDirectory(prefix="cloche-e2e-auto-") as folder:
+            falls_back(folder)
     else:
         print("left out: the fall to QEMU (the fastest driver here is QEMU's)")
     suite.finish()

@@ -51,22 +51,20 @@ static struct vm_report run(struct guest *g)
     return report;
 }
 
-static struct vm_report run_code(const uint8_t *code, const uint8_t *end)
+typedef void open_fn(struct guest *g, const uint8_t *code, const uint8_t *end);
+
+static struct vm_report run_in(open_fn *open, const uint8_t *code, const uint8_t *end)
 {
     struct guest g;
-    guest_open_xenpv(&g, code, end);
+    open(&g, code, end);
     struct vm_report report = run(&g);
     guest_close(&g);
     return report;
 }
 
-static struct vm_report run_isolated(const uint8_t *code, const uint8_t *end)
+static struct vm_report run_code(const uint8_t *code, const uint8_t *end)
 {
-    struct guest g;
-    guest_open_isolated(&g, code, end);
-    struct vm_report report = run(&g);
-    guest_close(&g);
-    return report;
+    return run_in(guest_open_xenpv, code, end);
 }
 
 #define ENDS_WITH(name, number) \
@@ -128,15 +126,17 @@ static void test_the_user_root_of_an_isolated_guest_is_its_ram(void **state)
     enum { EINVAL_OF_XEN = 22 };
     (void)state;
     ENDS_WITH(nonsense_root, 0); /* a shared guest has no use for it */
-    assert_int_equal(run_isolated(guest_nonsense_root, guest_nonsense_root_end).status,
+    assert_int_equal(
+        run_in(guest_open_isolated, guest_nonsense_root, guest_nonsense_root_end).status,
+        EINVAL_OF_XEN);
+    assert_int_equal(run_in(guest_open_isolated, guest_shims_root, guest_shims_root_end).status,
                      EINVAL_OF_XEN);
-    assert_int_equal(run_isolated(guest_shims_root, guest_shims_root_end).status, EINVAL_OF_XEN);
 }
 
 static void test_user_code_without_a_root_ends_its_guest(void **state)
 {
     (void)state;
-    assert_int_equal(run_isolated(guest_no_root, guest_no_root_end).end, VM_RESET);
+    assert_int_equal(run_in(guest_open_isolated, guest_no_root, guest_no_root_end).end, VM_RESET);
 }
 
 /* --- hypercalls with nonsense ------------------------------------------------------------------
