@@ -237,11 +237,12 @@ static void tell_setup(const struct monitor *r, const struct monitor_spec *s, in
         gifts[CONTROL_FD_KERNEL] = s->kernel;
         gifts[CONTROL_FD_INITRD] = s->initrd;
     }
-    struct control_message m = {.type = s->restores ? CONTROL_RESTORE : CONTROL_BOOT,
-                                .setup = {.version = CONTROL_VERSION,
-                                          .vcpus = 1,
-                                          .mem_bytes = s->mem_mib * CL_MIB,
-                                          .flags = s->restores ? 0 : CONTROL_BOOT_OWN_RAM}};
+    struct control_message m = {
+        .type = s->restores ? CONTROL_RESTORE : CONTROL_BOOT,
+        .setup = {.version = CONTROL_VERSION,
+                  .vcpus = 1,
+                  .mem_bytes = s->mem_mib * CL_MIB,
+                  .flags = (s->restores ? 0 : CONTROL_BOOT_OWN_RAM) | s->entry}};
     int fds[CONTROL_FDS];
     unsigned n = 0;
     for (unsigned i = 0; i < CONTROL_FDS; i++) {
@@ -391,13 +392,14 @@ static void add_kernel(struct args *a, const struct monitor_spec *s)
 /* The least that microvm can be. */
 static void qemu_args(struct args *a, const struct monitor_spec *s)
 {
-    static const char *const fixed[] = {
-        "-cpu",     "host", "-smp",       "1",       "-nodefaults", "-no-user-config",
-        "-display", "none", "-no-reboot", "-serial", "stdio"};
+    static const char *const fixed[] = {"-smp",     "1",    "-nodefaults", "-no-user-config",
+                                        "-display", "none", "-no-reboot",  "-serial",
+                                        "stdio"};
     add(a, "%s", s->program);
     add(a, "-M");
-    add(a, "microvm,accel=kvm,rtc=on,acpi=on,pit=off,pic=off%s",
-        s->ram >= 0 ? ",memory-backend=ram" : "");
+    add(a, "microvm,rtc=on,acpi=on,pit=off,pic=off%s", s->ram >= 0 ? ",memory-backend=ram" : "");
+    add_option(a, "-accel", s->emulates ? "tcg,thread=single" : "kvm");
+    add_option(a, "-cpu", s->emulates ? "max" : "host");
     for (size_t i = 0; i < CL_COUNT(fixed); i++)
         add(a, "%s", fixed[i]);
     add_memory(a, s);

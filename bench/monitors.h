@@ -21,6 +21,8 @@ struct monitor_spec {
     unsigned mem_mib;
     bool restores;      /* from ram and state, else it boots */
     bool agent;         /* QEMU: with a channel for the agent; cloche-vmm has it always */
+    bool emulates;      /* QEMU only: without KVM */
+    uint8_t entry;      /* cloche-vmm only: how it enters the kernel, those of enum control_boot */
     int kvm;            /* cloche-vmm only: /dev/kvm */
     int kernel, initrd; /* of a boot */
     int root, scratch;  /* disks */

@@ -1,13 +1,15 @@
-/* bench/lab_peers.c - a stock kernel and the agent in cloche-vmm and in QEMU's microvm, in one run.
+/* bench/boot_peers.c - a stock kernel and the agent in cloche-vmm and in QEMU's microvm, in one
+ * run.
  *
- * usage: lab_peers VMM QEMU IMAGES TEMPLATE [N]
+ * usage: boot_peers VMM QEMU IMAGES TEMPLATE [N [ENTRY]]
  *   VMM     build/cloche-vmm          IMAGES    folder of images and signing.pub
- *   QEMU    qemu-system-x86_64-microvm          (bench/lab_peers.sh knows them all)
+ *   QEMU    qemu-system-x86_64[-microvm]        (bench/boot_peers.sh knows them all)
+ *   ENTRY   native (default): both by KVM, which must run a stock kernel: hardware, or the lab
+ *           xenpv, xenpv-shared: cloche-vmm by Xen PV, isolated or not; QEMU by emulation
  *
- * Needs KVM that runs a stock kernel: hardware, or the lab.  Both get the same kernel, initrd,
- * disks, memory size and template's command line, each with the words that its driver adds.
- * Neither is jailed; cloche-vmm keeps its own filters.  The N rounds (10) do each thing in turn,
- * so that a machine that gets slower does so for all:
+ * Both get the same kernel, initrd, disks, memory size and template's command line, each with the
+ * words that its driver adds.  Neither is jailed; cloche-vmm keeps its own filters.  The N rounds
+ * (10) do each thing in turn, so that a machine that gets slower does so for all:
  *   boot     spawn -> the agent's Hello, into memory that can become a snapshot; and of QEMU with
  *            plain memory too, its fastest way, which cannot be saved
  *   restore  spawn -> the agent's first answer, to a Ping that waits in its channel; nothing was
@@ -34,6 +36,21 @@ enum {
     SAMPLES_MAX = 3 * ROUNDS_MAX,
     CMDLINE_ROOM = CONTROL_CMDLINE_MAX + 1,
     FRAME_ROOM = 4096
+};
+
+/* How ours enters the kernel, and theirs runs it. */
+struct entry {
+    const char *name;
+    uint8_t flags;       /* enum control_boot */
+    bool emulates;       /* QEMU does not use KVM */
+    const char *cmdline; /* what ours adds: `entries` of worker/kvm_io.c */
+    double want_boot;    /* QEMU's boot in ours */
+};
+
+static const struct entry entries[] = {
+    {"native", 0, false, "clocksource=kvm-clock reboot=t", 1},
+    {"xenpv", CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_ISOLATED, true, "clocksource=xen", 1 / 0.7},
+    {"xenpv-shared", CONTROL_BOOT_BY_XENPV, true, "clocksource=xen", 1 / 0.7},
 };
 
 /* --- the agent ------------------------------------------------------------------------------- */
@@ -296,12 +313,13 @@ static void print_ratio(const char *what, enum figure of, enum figure to, double
                  ratio >= want ? "met" : "MISSED");
 }
 
-static void print_all(void)
+static void print_all(const struct entry *entry)
 {
     for (int i = 0; i < FIGURES; i++)
         stats_print(names[i], samples[i].ns, samples[i].n);
-    print_ratio("boot: QEMU / cloche-vmm", QEMU_BOOT, VMM_BOOT, 1);
-    print_ratio("boot: QEMU with plain memory / cloche-vmm", QEMU_PLAIN, VMM_BOOT, 1);
+    print_ratio("boot: QEMU / cloche-vmm", QEMU_BOOT, VMM_BOOT, entry->want_boot);
+    print_ratio("boot: QEMU with plain memory / cloche-vmm", QEMU_PLAIN, VMM_BOOT,
+                entry->want_boot);
     print_ratio("cloche-vmm: boot / restore to the first answer", VMM_BOOT, VMM_ANSWER, 10);
     print_ratio("restore to the first answer: QEMU / cloche-vmm", QEMU_ANSWER, VMM_ANSWER, 2);
     print_ratio("restore to the identity: QEMU / cloche-vmm", QEMU_IDENTITY, VMM_IDENTITY, 2);
@@ -345,45 +363,60 @@ static void add_words(struct peer *p, const char *words)
     p->boot.cmdline = p->cmdline;
 }
 
-static void prepare(char **argv, const struct template *t, struct peer *ours, struct peer *theirs)
+static void prepare(char **argv, const struct template *t, const struct entry *entry,
+                    struct peer *ours, struct peer *theirs)
 {
     const struct probe_programs programs = {.vmm = argv[1], .qemu = argv[2]};
     struct host_probe probe;
     char words[64];
     host_probe(&programs, &probe);
-    (void)printf("%s; %s\ntemplate %s, %u MiB, 1 vCPU\n", probe.qemu_build, probe.vmm_build,
-                 t->m.name, t->memory_mib);
+    (void)printf("%s, %s; %s, %s\ntemplate %s, %u MiB, 1 vCPU\n", probe.qemu_build,
+                 entry->emulates ? "emulating" : "by KVM", probe.vmm_build, entry->name, t->m.name,
+                 t->memory_mib);
     *ours = (struct peer){.kind = &vmm, .boot = spec_of(t)};
     *theirs = (struct peer){.kind = &qemu, .boot = ours->boot};
     ours->boot.program = argv[1];
     ours->boot.kvm = monitor_open("/dev/kvm", O_RDWR);
     ours->boot.state = monitor_memory("no state", 0);
+    ours->boot.entry = entry->flags;
     theirs->boot.program = argv[2];
+    theirs->boot.emulates = entry->emulates;
     (void)snprintf(words, sizeof words, "tsc_early_khz=%llu", (unsigned long long)probe.tsc_khz);
     add_words(theirs, words);
-    add_words(ours, "clocksource=kvm-clock reboot=t"); /* EXTRA_CMDLINE, worker/kvm_io.c */
+    add_words(ours, entry->cmdline);
     take_snapshot(ours);
     take_snapshot(theirs);
     (void)printf("snapshots are made\n");
+}
+
+static const struct entry *find_entry(const char *name)
+{
+    for (size_t i = 0; i < CL_COUNT(entries); i++) {
+        if (strcmp(entries[i].name, name) == 0)
+            return &entries[i];
+    }
+    return NULL;
 }
 
 int main(int argc, char **argv)
 {
     uint64_t n = 10;
     static struct peer ours, theirs;
-    if (argc < 5 || argc > 6 || (argc == 6 && cl_parse_u64(argv[5], &n, NULL) < 0) || n == 0 ||
-        n > ROUNDS_MAX) {
-        (void)fprintf(stderr, "usage: lab_peers VMM QEMU IMAGES TEMPLATE [N]\n");
+    const struct entry *entry = find_entry(argc == 7 ? argv[6] : "native");
+    if (argc < 5 || argc > 7 || (argc > 5 && cl_parse_u64(argv[5], &n, NULL) < 0) || n == 0 ||
+        n > ROUNDS_MAX || !entry) {
+        (void)fprintf(stderr, "usage: boot_peers VMM QEMU IMAGES TEMPLATE "
+                              "[N [native | xenpv | xenpv-shared]]\n");
         return 2;
     }
     monitor_group();
     (void)setvbuf(stdout, NULL, _IOLBF, 0); /* what was measured is seen though the rest fails */
     stats_machine();
     struct template *t = open_template(argv[3], argv[4]);
-    prepare(argv, t, &ours, &theirs);
+    prepare(argv, t, entry, &ours, &theirs);
     for (size_t i = 0; i < n; i++)
         play_round(&ours, &theirs);
-    print_all();
+    print_all(entry);
     template_unref(t);
     return 0;
 }
