@@ -83,14 +83,15 @@ static void check_possible(struct doctor *d, const json_t *probe, const char *dr
 static void check_driver(struct doctor *d, const json_t *probe)
 {
     char text[384];
-    const char *driver = text_of(probe, "driver"), *shared = text_of(probe, "driver_shared");
-    (void)snprintf(text, sizeof text, "%s (%s)%s%s%s", driver, text_of(probe, "driver_why"),
-                   shared[0] ? "; for tenants that are shared-ok, as `local` is: " : "", shared,
-                   shared[0] ? " (user code in its guests can reach their kernel, not the host)"
-                             : "");
+    const char *driver = text_of(probe, "driver"), *drivers = text_of(probe, "drivers");
+    (void)snprintf(text, sizeof text, "%s (%s)%s", drivers, text_of(probe, "driver_why"),
+                   strstr(drivers, "-shared")
+                       ? "; the shared one for tenants that are shared-ok, as `local` is: user "
+                         "code in its guests can reach their kernel, not the host"
+                       : "");
     note(d, strcmp(driver, "qemu/tcg") != 0 ? LEVEL_OK : LEVEL_WARN, "driver", text,
-         "works, but isolated guests run several times slower; enable virtualization (VMX/SVM, "
-         "nested on a VM) and access to /dev/kvm");
+         "works, but runs several times slower; enable virtualization (VMX/SVM, nested on a VM) "
+         "and access to /dev/kvm");
     check_possible(d, probe, "kvm", "vmm_can", "vmm_why");
     check_possible(d, probe, "kvm/xenpv", "xenpv_can", "xenpv_why");
 }

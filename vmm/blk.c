@@ -2,19 +2,20 @@
 #include "vmm/blk.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { QUEUE_LEN = 256 };
+enum { QUEUE_LEN = 256, DISCARD_ALIGNMENT = 4096 / BLK_SECTOR };
 
 /* §5.2.3 */
 #define F_SEG_MAX (UINT64_C(1) << 2)
 #define F_RO (UINT64_C(1) << 5)
-#define F_FLUSH (UINT64_C(1) << 9)
+#define F_DISCARD (UINT64_C(1) << 13)
 
 /* §5.2.6 */
-enum blk_type { T_IN = 0, T_OUT = 1, T_FLUSH = 4, T_GET_ID = 8 };
+enum blk_type { T_IN = 0, T_OUT = 1, T_GET_ID = 8, T_DISCARD = 11 };
 enum blk_status { S_OK = 0, S_IOERR = 1, S_UNSUPP = 2 };
 
 struct blk_req {
@@ -24,19 +25,35 @@ struct blk_req {
 };
 _Static_assert(sizeof(struct blk_req) == 16, "virtio 1.2 §5.2.6");
 
+/* The data of a discard, once. */
+struct blk_segment {
+    uint64_t sector;
+    uint32_t sectors;
+    uint32_t flags; /* of a discard: none */
+};
+_Static_assert(sizeof(struct blk_segment) == 16, "virtio 1.2 §5.2.6");
+
 /* §5.2.4, as far as the offered features reach */
 struct blk_config {
     uint64_t capacity;
     uint32_t size_max;
     uint32_t seg_max;
+    uint32_t not_offered[5]; /* geometry, block size, topology, write-back, queues */
+    uint32_t max_discard_sectors;
+    uint32_t max_discard_seg;
+    uint32_t discard_sector_alignment;
 };
-_Static_assert(sizeof(struct blk_config) == 16, "virtio 1.2 §5.2.4");
+_Static_assert(offsetof(struct blk_config, max_discard_sectors) == 36, "virtio 1.2 §5.2.4");
+
+static bool is_inside(const struct blk *b, uint64_t sector, uint64_t sectors)
+{
+    return sectors <= b->sectors && sector <= b->sectors - sectors;
+}
 
 /* Inside the disk, whole sectors, and not more at a time than the lock may be held for. */
 static bool range_is_fine(const struct blk *b, const struct blk_req *req, size_t n)
 {
-    return n % BLK_SECTOR == 0 && n <= BLK_REQUEST_MAX && n / BLK_SECTOR <= b->sectors &&
-           req->sector <= b->sectors - n / BLK_SECTOR;
+    return n % BLK_SECTOR == 0 && n <= BLK_REQUEST_MAX && is_inside(b, req->sector, n / BLK_SECTOR);
 }
 
 /* preadv() or pwritev() until the data has gone; an end of file in the middle is an error. */
@@ -65,6 +82,24 @@ static enum blk_status get_id(const struct blk *b, struct span *in)
     return span_put(in, b->serial, sizeof b->serial) ? S_OK : S_IOERR;
 }
 
+/* The file gets a hole: the host has the space again.  It is a hint, so a file system that has no
+ * holes is no error. */
+static enum blk_status discard(const struct blk *b, struct span *out)
+{
+    struct blk_segment s;
+    if (!span_take(out, &s, sizeof s) || out->bytes > 0 || s.sectors > BLK_DISCARD_MAX ||
+        !is_inside(b, s.sector, s.sectors))
+        return S_IOERR;
+    if (s.flags != 0)
+        return S_UNSUPP;
+    if (s.sectors > 0 &&
+        fallocate(b->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(s.sector * BLK_SECTOR),
+                  (off_t)s.sectors * BLK_SECTOR) < 0 &&
+        errno != EOPNOTSUPP)
+        return S_IOERR;
+    return S_OK;
+}
+
 /* §5.2.6.2: a read-only disk fails all writes. */
 static enum blk_status serve(const struct blk *b, const struct blk_req *req, struct span *out,
                              struct span *in)
@@ -74,10 +109,10 @@ static enum blk_status serve(const struct blk *b, const struct blk_req *req, str
         return transfer(b, preadv, req, in);
     case T_OUT:
         return b->read_only ? S_IOERR : transfer(b, pwritev, req, out);
-    case T_FLUSH:
-        return b->read_only || fdatasync(b->fd) == 0 ? S_OK : S_IOERR;
     case T_GET_ID:
         return get_id(b, in);
+    case T_DISCARD:
+        return b->read_only ? S_IOERR : discard(b, out);
     default:
         return S_UNSUPP;
     }
@@ -116,7 +151,11 @@ static void blk_config_read(void *dev, uint32_t at, void *dst, uint32_t n)
     const struct blk *b = dev;
     /* a request is a header, data and a status: two descriptors of the longest chain are not data
      */
-    struct blk_config c = {.capacity = b->sectors, .seg_max = QUEUE_LEN - 2};
+    struct blk_config c = {.capacity = b->sectors,
+                           .seg_max = QUEUE_LEN - 2,
+                           .max_discard_sectors = BLK_DISCARD_MAX,
+                           .max_discard_seg = 1,
+                           .discard_sector_alignment = DISCARD_ALIGNMENT};
     memcpy(dst, (const uint8_t *)&c + at, n);
 }
 
@@ -126,7 +165,7 @@ static void blk_config_read(void *dev, uint32_t at, void *dst, uint32_t n)
         .features = F_SEG_MAX | (mode_features), .notify = blk_notify, \
         .config_bytes = sizeof(struct blk_config), .config_read = blk_config_read, \
     }
-static const struct virtio_ops disk_ops = BLK_OPS(F_FLUSH);
+static const struct virtio_ops disk_ops = BLK_OPS(F_DISCARD);
 static const struct virtio_ops read_only_disk_ops = BLK_OPS(F_RO);
 
 /* Whole sectors of a file or a block device, or -errno. */

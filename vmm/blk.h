@@ -1,4 +1,4 @@
-/* vmm/blk.h - a disk (virtio 1.2 §5.2) on a raw file: read, write, flush, get id.
+/* vmm/blk.h - a disk (virtio 1.2 §5.2) on a raw file: read, write, discard, get id.
  *
  * Owns:    its registers and one chain.
  * Borrows: the file, guest memory, the irq line's chip.
@@ -6,6 +6,7 @@
  *          flight.
  * The format is raw and never guessed: a guest can write any header, and must not get by it to
  * another file of the host.
+ * No flush is offered: what a VM writes is gone with the VM, so it need not survive the host.
  */
 #ifndef CL_VMM_BLK_H
 #define CL_VMM_BLK_H
@@ -15,6 +16,8 @@
 /* Data bytes of one request; more is an I/O error for the guest.  Linux asks for 1.25 MiB at the
  * most.  Without it one request could keep the device lock for the time of gigabytes. */
 enum { BLK_REQUEST_MAX = 4 * 1024 * 1024, BLK_SECTOR = 512, BLK_SERIAL_BYTES = 20 };
+/* Sectors of one discard: 64 MiB, for the same reason. */
+enum { BLK_DISCARD_MAX = 64 * 1024 * 1024 / BLK_SECTOR };
 
 struct blk {
     struct virtio v;

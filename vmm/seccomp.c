@@ -31,7 +31,7 @@ static const struct vmm_allow vcpu_rows[] = {
     CALL(futex, "the device lock, the gate"),
     CALL(preadv, "the guest reads a disk"),
     CALL(pwritev, "the guest writes its scratch disk"),
-    CALL(fdatasync, "the guest flushes its scratch disk"),
+    CALL(fallocate, "the guest discards what it had on its scratch disk"),
     CALL(sendto, "the agent's bytes to the worker"),
     CALL(recvmsg, "the worker's bytes to the agent"),
     CALL(shutdown, "the agent sends no more"),

@@ -159,20 +159,27 @@ int probe_find_program(const char *option, const char *name, char out[static PAT
     return 0;
 }
 
-static void choose_driver(struct host_probe *p)
+/* What is fast comes first; behind it what every tenant may have, and what boots where our own
+ * monitor does not. */
+static void choose_drivers(struct host_probe *p)
 {
+    bool kvm = host_probe_has_kvm(p), qemu = p->qemu_build[0] != '\0';
     const char *why = !p->kvm_node     ? "/dev/kvm cannot be opened"
                       : !p->vmx_or_svm ? "/dev/kvm is there, but the CPU shows neither VMX nor SVM"
                       : !p->kvm_for_vms
                           ? "/dev/kvm is for root alone: chgrp kvm /dev/kvm && chmod 0660 /dev/kvm"
                           : "/dev/kvm with VMX or SVM";
     (void)snprintf(p->driver, sizeof p->driver, "%s",
-                   p->vmm_can              ? "kvm"
-                   : host_probe_has_kvm(p) ? "qemu/kvm"
-                                           : "qemu/tcg");
+                   p->vmm_can     ? "kvm"
+                   : kvm          ? "qemu/kvm"
+                   : p->xenpv_can ? "kvm/xenpv"
+                                  : "qemu/tcg");
     (void)snprintf(p->driver_why, sizeof p->driver_why, "%s", why);
-    (void)snprintf(p->driver_shared, sizeof p->driver_shared, "%s",
-                   p->xenpv_can ? "kvm/xenpv-shared" : "");
+    (void)snprintf(p->drivers, sizeof p->drivers, "%s%s%s",
+                   strcmp(p->driver, "kvm/xenpv") == 0 ? "kvm/xenpv-shared," : "", p->driver,
+                   strncmp(p->driver, "qemu/", 5) == 0 || !qemu ? ""
+                   : kvm                                        ? ",qemu/kvm"
+                                                                : ",qemu/tcg");
 }
 
 /* With VMX or SVM the kernel runs natively as it is. */
@@ -207,7 +214,7 @@ void host_probe(const struct probe_programs *programs, struct host_probe *ret_pr
     read_qemu_build(programs->qemu, p.qemu_build, sizeof p.qemu_build);
     ask_vmm(&p, programs->vmm);
     check_xenpv(&p);
-    choose_driver(&p);
+    choose_drivers(&p);
     *ret_probe = p;
 }
 
@@ -223,7 +230,7 @@ static json_t *to_json(const struct host_probe *p)
                   "memory_bytes", (json_int_t)p->memory_bytes, "tsc_khz", (json_int_t)p->tsc_khz,
                   "cpu_model", p->cpu_model, "qemu_build", p->qemu_build, "driver", p->driver,
                   "driver_why", p->driver_why, "vmm_build", p->vmm_build, "vmm_why", p->vmm_why,
-                  "driver_shared", p->driver_shared, "xenpv_why", p->xenpv_why);
+                  "drivers", p->drivers, "xenpv_why", p->xenpv_why);
     bool good = o && more && json_object_update(o, more) == 0;
     json_decref(more);
     if (!good) {

@@ -25,13 +25,13 @@ struct host_probe {
     char cpu_model[64];
     char cpu_id[96];     /* model and a digest of its flags: who sees it must not be moved */
     char qemu_build[64]; /* "" = QEMU is not there */
-    char driver[16];     /* what `auto` chooses for tenants that want isolated guests */
+    char drivers[64];    /* what `auto` is here: a list, the preferred first */
+    char driver[16];     /* the first of it that has isolated guests */
     char driver_why[160];
-    char driver_shared[24]; /* … for those that do not; "" = the same */
-    char vmm_build[64];     /* "" = cloche-vmm is not there */
-    bool vmm_can;           /* it can run its VMs here: the driver `kvm` */
-    char vmm_why[160];      /* … and why, or why not */
-    bool xenpv_can;         /* it can run Xen-PV guests: the driver `kvm/xenpv` */
+    char vmm_build[64]; /* "" = cloche-vmm is not there */
+    bool vmm_can;       /* it can run its VMs here: the driver `kvm` */
+    char vmm_why[160];  /* … and why, or why not */
+    bool xenpv_can;     /* it can run Xen-PV guests: the driver `kvm/xenpv` */
     char xenpv_why[160];
 };
 

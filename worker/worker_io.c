@@ -164,19 +164,11 @@ static int add_drivers(struct worker *w, const char *list, struct cl_err *err)
     return 0;
 }
 
-/* `auto`: what is fast comes first; behind it, what every tenant may have or what boots where our
- * own monitor does not. */
 static int choose_drivers(struct worker *w, struct cl_err *err)
 {
-    const struct host_probe *p = &w->probe;
-    bool falls_back = strcmp(p->driver, "kvm") == 0 && host_probe_has_kvm(p) && p->qemu_build[0];
+    bool is_auto = strcmp(w->o->driver, "auto") == 0;
     cl_random(w->kvm.key.bytes, sizeof w->kvm.key.bytes);
-    if (strcmp(w->o->driver, "auto") != 0)
-        return add_drivers(w, w->o->driver, err);
-    if ((p->driver_shared[0] && add_driver(w, p->driver_shared, err) < 0) ||
-        add_driver(w, p->driver, err) < 0)
-        return -1;
-    return falls_back ? add_driver(w, "qemu/kvm", err) : 0;
+    return add_drivers(w, is_auto ? w->probe.drivers : w->o->driver, err);
 }
 
 static bool is_shared_only(const struct worker *w)

@@ -4,7 +4,7 @@ import os
 import random
 import time
 
-from harness import Suite, command, follow, pb, read_text, run, skip, until
+from harness import DRIVER, Suite, command, follow, pb, read_text, run, skip, until
 
 suite = Suite("ordinary-user")
 check, equal = suite.check, suite.equal
@@ -52,4 +52,6 @@ def a_dead_worker(c):
 if __name__ == "__main__":
     if os.geteuid() != 0:
         skip("needs root to become an ordinary user")
+    if DRIVER not in ("auto", "qemu/tcg"):
+        skip(f"is about a user without /dev/kvm, which {DRIVER} needs")
     suite.main(templates="base,python", user=random.randint(200000, 299999))

@@ -44,9 +44,12 @@ MARK = "CLOCHE_E2E_CLUSTER"
 
 
 @functools.cache
-def isolating_driver():
+def isolating_drivers():
     """What runs isolated guests here.  `auto` would give tenants that are shared-ok others: not what a suite is about."""
-    return json.loads(subprocess.check_output([BUILD / "cloche-worker", "--probe"]))["driver"] if DRIVER == "auto" else DRIVER
+    if DRIVER != "auto":
+        return DRIVER
+    drivers = json.loads(subprocess.check_output([BUILD / "cloche-worker", "--probe"]))["drivers"]
+    return ",".join(d for d in drivers.split(",") if not d.endswith("-shared"))
 
 
 def skip(reason):
@@ -454,7 +457,7 @@ class Cluster:
         argv = [BUILD / "cloche-worker", "--scheduler", target or f"unix:{self.dir}/worker.sock", "--state-dir", state,
                 "--template-dir", IMAGES, "--template-key", self.dir / "signing.pub", "--templates", self.templates,
                 "--instance", self.instance(n), "--warm", self.warm, "--slots", self.slots,
-                "--vm-uid-base", self.uid_base + n * 0x800, "--driver", isolating_driver(), *self.worker_args, *extra]
+                "--vm-uid-base", self.uid_base + n * 0x800, "--driver", "auto" if self.user else isolating_drivers(), *self.worker_args, *extra]
         p = Process(self, f"worker{n}", argv, None, self.user)
         p.state_dir = state
         self.workers.append(p)
@@ -494,6 +497,8 @@ class Cluster:
         want = sum(w.is_running() for w in self.workers)
 
         def warm():
+            if not want or sum(w.is_running() for w in self.workers) < want:
+                raise RuntimeError(f"a worker has ended\n{self.tails()}")
             try:
                 rows = {t.name: t for t in self.admin.templates.List(pb.TemplateServiceListRequest(), timeout=5).templates}
             except grpc.RpcError:

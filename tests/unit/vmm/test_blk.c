@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <sys/stat.h>
 
 #include "tests/unit/vmm/driver.h"
 #include "vmm/blk.h"
@@ -20,6 +21,7 @@ enum {
     NO_ANSWER = 0xee
 };
 enum { T_IN = 0, T_OUT = 1, T_FLUSH = 4, T_GET_ID = 8, T_DISCARD = 11 };
+enum { OK = 0, IOERR = 1, UNSUPP = 2 };
 
 static struct drv drv;
 static struct blk blk, ro;
@@ -60,8 +62,9 @@ static void put_header(uint32_t type, uint64_t sector)
 /* One request of three pieces; the status, and the used length in *ret_len. */
 static uint8_t request(struct blk *b, uint32_t type, uint64_t sector, uint32_t n, uint32_t *ret_len)
 {
+    uint16_t direction = type == T_OUT || type == T_DISCARD ? 0 : DRV_WRITE;
     struct drv_desc pieces[] = {
-        {HEADER, 16, 0, 0}, {DATA, n, type == T_OUT ? 0 : DRV_WRITE, 0}, {STATUS, 1, DRV_WRITE, 0}};
+        {HEADER, 16, 0, 0}, {DATA, n, direction, 0}, {STATUS, 1, DRV_WRITE, 0}};
     uint8_t status;
     drv_start(&drv, &b->v, SIZE);
     put_header(type, sector);
@@ -134,10 +137,11 @@ static void test_requests_that_are_refused(void **state)
         {"a wrap in sectors", false, T_IN, UINT64_MAX, 1024, 1},
         {"half a sector", false, T_IN, 0, 256, 1},
         {"a short buffer for the id", false, T_GET_ID, 0, 19, 1},
-        {"discard", false, T_DISCARD, 0, 16, 2},
+        {"discard without a segment", false, T_DISCARD, 0, 0, 1},
+        {"discard of half a segment", false, T_DISCARD, 0, 8, 1},
+        {"discard of two segments", false, T_DISCARD, 0, 32, 1},
         {"a type of nobody", false, 0xffffffff, 0, 512, 2},
-        {"flush", false, T_FLUSH, 0, 0, 0},
-        {"flush a read-only disk", true, T_FLUSH, 0, 0, 0},
+        {"flush, which is not offered", false, T_FLUSH, 0, 0, 2},
         {"nothing, at the end", false, T_IN, SECTORS, 0, 0},
     };
     uint8_t before[SECTORS * BLK_SECTOR], after[sizeof before];
@@ -151,6 +155,62 @@ static void test_requests_that_are_refused(void **state)
     }
     assert_int_equal(pread(file, after, sizeof after, 0), sizeof after);
     assert_memory_equal(before, after, sizeof before);
+}
+
+static uint8_t discard(struct blk *b, uint64_t sector, uint32_t sectors, uint32_t flags)
+{
+    const struct {
+        uint64_t sector;
+        uint32_t sectors, flags;
+    } segment = {sector, sectors, flags};
+    drv_put(&drv, DATA, &segment, sizeof segment);
+    return request(b, T_DISCARD, 0, sizeof segment, NULL);
+}
+
+static uint64_t blocks_of(int fd)
+{
+    struct stat st;
+    assert_int_equal(fstat(fd, &st), 0);
+    return (uint64_t)st.st_blocks;
+}
+
+static void test_what_is_discarded_is_the_hosts_again(void **state)
+{
+    (void)state;
+    static uint8_t full[SECTORS * BLK_SECTOR], seen[sizeof full];
+    enum { FROM = 16, N = 32 }; /* pages of 4 KiB */
+    memset(full, 0x5a, sizeof full);
+    assert_int_equal(pwrite(file, full, sizeof full, 0), sizeof full);
+    uint64_t before = blocks_of(file);
+    assert_int_equal(discard(&blk, FROM, N, 0), OK);
+    assert_int_equal(blocks_of(file), before - N);
+    memset(full + FROM * BLK_SECTOR, 0, N * BLK_SECTOR);
+    assert_int_equal(pread(file, seen, sizeof seen, 0), sizeof seen);
+    assert_memory_equal(seen, full, sizeof full);
+}
+
+static void test_discards_that_are_refused(void **state)
+{
+    (void)state;
+    static uint8_t full[SECTORS * BLK_SECTOR];
+    memset(full, 0x5a, sizeof full);
+    assert_int_equal(pwrite(file, full, sizeof full, 0), sizeof full);
+    uint64_t before = blocks_of(file);
+    assert_int_equal(discard(&ro, 0, 8, 0), IOERR);
+    assert_int_equal(discard(&blk, SECTORS, 8, 0), IOERR);
+    assert_int_equal(discard(&blk, SECTORS - 7, 8, 0), IOERR);
+    assert_int_equal(discard(&blk, UINT64_MAX, 8, 0), IOERR);
+    assert_int_equal(discard(&blk, 0, UINT32_MAX, 0), IOERR);
+    assert_int_equal(discard(&blk, 0, 8, 1), UNSUPP);
+    assert_int_equal(discard(&blk, SECTORS, 0, 0), OK);
+    assert_int_equal(blocks_of(file), before);
+    struct blk big;
+    int fd = memfd_create("big", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(fd, 1 << 30), 0);
+    assert_int_equal(blk_init(&big, fd, false, "big", &drv.mem, drv_irq(&drv)), 0);
+    assert_int_equal(discard(&big, 0, BLK_DISCARD_MAX, 0), OK);
+    assert_int_equal(discard(&big, 0, BLK_DISCARD_MAX + 1, 0), IOERR);
+    assert_int_equal(close(fd), 0);
 }
 
 static void test_more_than_a_request_may_have(void **state)
@@ -205,6 +265,9 @@ static void test_id_and_config(void **state)
     assert_int_equal(virtio_read(&ro.v, 0x104, 4), 0);
     assert_int_equal(virtio_read(&ro.v, 0x10c, 4), 254);
     assert_int_equal(virtio_read(&ro.v, 0x110, 4), 0);
+    assert_int_equal(virtio_read(&blk.v, 0x124, 4), BLK_DISCARD_MAX);
+    assert_int_equal(virtio_read(&blk.v, 0x128, 4), 1);
+    assert_int_equal(virtio_read(&blk.v, 0x12c, 4), 8);
     drv_w(&ro.v, 0x14, 0);
     assert_int_equal(drv_r(&ro.v, 0x10) & (1 << 5), 1 << 5);
 }
@@ -286,6 +349,8 @@ int main(void)
         T(test_what_is_written_is_read),
         T(test_a_request_may_be_cut_anywhere),
         T(test_requests_that_are_refused),
+        T(test_what_is_discarded_is_the_hosts_again),
+        T(test_discards_that_are_refused),
         T(test_more_than_a_request_may_have),
         T(test_requests_without_an_end_break_the_device),
         T(test_id_and_config),

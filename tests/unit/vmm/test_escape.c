@@ -219,7 +219,7 @@ static void wide_status(void)
 
 static void config_past_its_end(void)
 {
-    (void)virtio_read(&disk.v, 0x110, 4);
+    (void)virtio_read(&disk.v, 0x130, 4);
 }
 
 static void config_write(void)
