@@ -29,7 +29,8 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-/* --- what is timed: microseconds of one -------------------------------------------------------- */
+/* --- what is timed: microseconds of one --------------------------------------------------------
+ */
 
 static double syscalls(void)
 {
@@ -43,7 +44,8 @@ static double syscalls(void)
 static double page_faults(void)
 {
     enum { PAGE = 4096, N = 2048 };
-    char *p = mmap(NULL, (size_t)N * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *p =
+        mmap(NULL, (size_t)N * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED || madvise(p, (size_t)N * PAGE, MADV_NOHUGEPAGE) < 0)
         die("memory");
     double begin = now_us();
@@ -112,7 +114,8 @@ static double loop(void)
     return now_us() - begin;
 }
 
-/* --- two pipes, and somebody at their other end ------------------------------------------------ */
+/* --- two pipes, and somebody at their other end ------------------------------------------------
+ */
 
 static int to_echo = -1, from_echo = -1;
 
@@ -149,13 +152,15 @@ static double pipes(void)
     return (now_us() - begin) / N;
 }
 
-/* --- all of it --------------------------------------------------------------------------------- */
+/* --- all of it ---------------------------------------------------------------------------------
+ */
 
 static void put_files(void)
 {
     enum { BLOB_BYTES = 16 << 20, LETTERS = 23 };
     static char blob[BLOB_BYTES];
-    static const char hello[] = "#include <stdio.h>\nint main(void) { return puts(\"hello\") < 0; }\n";
+    static const char hello[] =
+        "#include <stdio.h>\nint main(void) { return puts(\"hello\") < 0; }\n";
     uint32_t x = 1;
     for (size_t i = 0; i < BLOB_BYTES; i++) {
         x = x * 1664525 + 1013904223;
