@@ -497,7 +497,7 @@ class Cluster:
         want = sum(w.is_running() for w in self.workers)
 
         def warm():
-            if not want or sum(w.is_running() for w in self.workers) < want:
+            if sum(w.is_running() for w in self.workers) < want:
                 raise RuntimeError(f"a worker has ended\n{self.tails()}")
             try:
                 rows = {t.name: t for t in self.admin.templates.List(pb.TemplateServiceListRequest(), timeout=5).templates}
