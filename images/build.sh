@@ -58,6 +58,8 @@ kernel_lock=$here/kernel.lock # one kernel for all images
 module_source=$here/module/cloche_xenpv.c
 # shellcheck source=/dev/null
 . "$RECIPE"
+# shellcheck source=images/extract-vmlinux.sh
+. "$here/extract-vmlinux.sh"
 export UUID
 
 # --- what the result depends on --------------------------------------------------------------------
@@ -70,7 +72,7 @@ inputs() { # of the root file system
 }
 if [ -n "$update_lock" ]; then rm -f "$lock" "$kernel_lock"; fi
 root_inputs=$(inputs | text_digest)
-all_inputs=$( (echo "$root_inputs"; digest "$0"; digest "$module_source"; digest "$agent"; cat "$kernel_lock" 2> /dev/null; [ -z "$key" ] || echo signed) | text_digest)
+all_inputs=$( (echo "$root_inputs"; digest "$0"; digest "$here/extract-vmlinux.sh"; digest "$module_source"; digest "$agent"; cat "$kernel_lock" 2> /dev/null; [ -z "$key" ] || echo signed) | text_digest)
 if [ -f "$lock" ] && [ -f "$kernel_lock" ] && [ "$(cat "$out/$name/current/inputs" 2> /dev/null)" = "$all_inputs" ]; then
     say "$name: unchanged, $(readlink "$out/$name/current")"
     exit 0
@@ -92,22 +94,6 @@ bootstrap() { # bootstrap VARIANT INCLUDE HOOKS...: one run of mmdebstrap; nothi
         "$SUITE" /dev/null ${mirror:+"$mirror"} > "$work/mmdebstrap.log" 2>&1 && return
     tail -20 "$work/mmdebstrap.log" >&2
     die "mmdebstrap failed" "a locked version may have left the mirror: --update-lock, or --mirror of snapshot.debian.org; without root, newuidmap and a subuid range are needed"
-}
-
-extract_vmlinux() { # extract_vmlinux BZIMAGE OUT; offsets: Documentation/x86/boot.rst
-    number() { od -An -t "u$3" -j "$2" -N "$3" "$1" | tr -d ' '; }
-    start=$((($(number "$1" 497 1) + 1) * 512 + $(number "$1" 584 4)))
-    length=$(($(number "$1" 588 4) - 4)) # the last 4 bytes are the size, not part of the stream
-    magic=$(od -An -t x1 -j $start -N 4 "$1" | tr -d ' ')
-    case $magic in
-    fd377a58) unpack="xz -dc" ;;
-    1f8b*) unpack="gzip -dc" ;;
-    28b52ffd) unpack="zstd -dcq" ;;
-    02214c18) unpack="lz4 -dcq" ;;
-    *) die "the kernel is packed in an unknown way ($magic)" ;;
-    esac
-    tail -c +$((start + 1)) "$1" | head -c $length | $unpack > "$2"
-    [ "$(od -An -t x1 -N 4 "$2" | tr -d ' ')" = 7f454c46 ] || die "no ELF file came out of the kernel"
 }
 
 build_module() { # build_module RELEASE: $work/module/cloche_xenpv.ko, for the kernel of that release
@@ -211,7 +197,7 @@ if [ ! -f "$root_cache/verity" ] || [ ! -f "$lock" ]; then
     fi
     timed "verity tree" add_verity
     root_inputs=$(inputs | text_digest)
-    all_inputs=$( (echo "$root_inputs"; digest "$0"; digest "$module_source"; digest "$agent"; cat "$kernel_lock" 2> /dev/null; [ -z "$key" ] || echo signed) | text_digest)
+    all_inputs=$( (echo "$root_inputs"; digest "$0"; digest "$here/extract-vmlinux.sh"; digest "$module_source"; digest "$agent"; cat "$kernel_lock" 2> /dev/null; [ -z "$key" ] || echo signed) | text_digest)
     root_cache=$cache/rootfs/$name-$root_inputs
     rm -rf "$root_cache"
     mkdir -p "$root_cache"

@@ -372,8 +372,8 @@ def replays(mine, theirs):
 
 @suite.scenario
 def handles_belong_to_who_made_them(c):
-    c.admin.tenants.PutTenant(pb.PutTenantRequest(name="owner", limits=pb.TenantLimits(rate_interval_us=1, rate_burst=1000000)))
-    c.admin.tenants.PutTenant(pb.PutTenantRequest(name="stranger", limits=pb.TenantLimits(rate_interval_us=1, rate_burst=1000000)))
+    c.tenant("owner", rate_interval_us=1, rate_burst=1000000)
+    c.tenant("stranger", rate_interval_us=1, rate_burst=1000000)
     p = Process(c, "gateway-aliases", [BUILD / "cloche-gateway", "--listen", "127.0.0.1:0", "--scheduler", f"unix:{c.dir}/api.sock",
                                        "--template", "base", "--aliases"]).start()
     check("a gateway with all names listens", until(lambda: p.events("LISTENING"), 20))
@@ -411,7 +411,7 @@ def handles_belong_to_who_made_them(c):
 
 @suite.scenario
 def many_calls_at_once(c):
-    c.admin.tenants.PutTenant(pb.PutTenantRequest(name="crowd", limits=pb.TenantLimits(rate_interval_us=1, rate_burst=100000)))
+    c.tenant("crowd", rate_interval_us=1, rate_burst=100000)
     key = c.key("crowd").secret
     agents = [Mcp(url_of(c), key) for _ in range(50)]
     before = rss(c.gateway.pid)
@@ -429,7 +429,7 @@ def many_calls_at_once(c):
 
 @suite.scenario
 def many_calls_that_work(c):
-    c.admin.tenants.PutTenant(pb.PutTenantRequest(name="factory", limits=pb.TenantLimits(rate_interval_us=1, rate_burst=100000, sandboxes=4)))
+    c.tenant("factory", rate_interval_us=1, rate_burst=100000, sandboxes=4)
     key = c.key("factory").secret
     boxes = [Mcp(url_of(c), key).tool("sandbox_create", template="base").data["sandbox_id"] for _ in range(4)]
     wrong, slowest = [], []
