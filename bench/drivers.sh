@@ -46,3 +46,4 @@ in_turn "a job in a warm VM: python3, import json and re" run 1500 python python
 in_turn "a job in a warm VM: python3, 3,000,000 additions" run 1500 python python3 -c 'sum(i * i for i in range(3000000))'
 in_turn "an exec in a live sandbox: echo" exec 0 base /bin/echo x
 in_turn "a Python context: claim of a parked VM and RunCode, first byte" code 2000 python 'print(1)'
+in_turn "a Python context: back to back, so most VMs are cloned when they are asked for" code 0 python 'print(1)'
