@@ -14,6 +14,7 @@
  *            plain memory too, its fastest way, which cannot be saved
  *   restore  spawn -> the agent's first answer, to a Ping that waits in its channel; nothing was
  *            prepared.  Then an Identity is sent: spawn -> its acknowledgement
+ *   parked   a Ping to a clone that has done all that and rested -> its answer
  */
 #include <fcntl.h>
 #include <string.h>
@@ -205,6 +206,7 @@ static void take_snapshot(struct peer *p)
 
 struct restored {
     uint64_t running, answer, identity; /* ns since the spawn */
+    uint64_t parked;                    /* ns since the Ping */
 };
 
 static struct restored time_restore(const struct peer *p)
@@ -222,6 +224,11 @@ static struct restored time_restore(const struct peer *p)
     say_identity(&r);
     hear(&r, CLOCHE__V1__GUEST_FRAME__BODY_IDENTITY_DONE);
     took.identity = cl_now_ns() - t0;
+    monitor_rest();
+    t0 = cl_now_ns();
+    say_ping(&r);
+    hear(&r, CLOCHE__V1__GUEST_FRAME__BODY_PONG);
+    took.parked = cl_now_ns() - t0;
     monitor_end(&r);
     (void)close(spec.scratch);
     return took;
@@ -234,11 +241,13 @@ enum figure {
     VMM_RUNNING,
     VMM_ANSWER,
     VMM_IDENTITY,
+    VMM_PARKED,
     QEMU_BOOT,
     QEMU_PLAIN,
     QEMU_RUNNING,
     QEMU_ANSWER,
     QEMU_IDENTITY,
+    QEMU_PARKED,
     FIGURES
 };
 
@@ -247,11 +256,13 @@ static const char *const names[FIGURES] = {
     [VMM_RUNNING] = "cloche-vmm: restore, until it runs",
     [VMM_ANSWER] = "cloche-vmm: restore to the first answer",
     [VMM_IDENTITY] = "cloche-vmm: restore to the identity",
+    [VMM_PARKED] = "cloche-vmm: a parked clone's answer",
     [QEMU_BOOT] = "QEMU microvm: boot to Hello",
     [QEMU_PLAIN] = "QEMU microvm: boot to Hello, plain memory",
     [QEMU_RUNNING] = "QEMU microvm: restore, until it runs",
     [QEMU_ANSWER] = "QEMU microvm: restore to the first answer",
     [QEMU_IDENTITY] = "QEMU microvm: restore to the identity",
+    [QEMU_PARKED] = "QEMU microvm: a parked clone's answer",
 };
 
 struct samples {
@@ -265,7 +276,7 @@ static void keep(enum figure figure, uint64_t ns)
 {
     struct samples *s = &samples[figure];
     s->ns[s->n++] = ns;
-    (void)printf("%s: %.0f ms\n", names[figure], (double)ns / 1e6);
+    (void)printf("%s: %.1f ms\n", names[figure], (double)ns / 1e6);
 }
 
 static void keep_boot(enum figure figure, const struct peer *p, bool plain)
@@ -280,6 +291,7 @@ static void keep_restore(enum figure first, const struct peer *p)
     keep(first, took.running);
     keep(first + 1, took.answer);
     keep(first + 2, took.identity);
+    keep(first + 3, took.parked);
     monitor_rest();
 }
 
