@@ -1,7 +1,9 @@
 /* vmm/main.c - cloche-vmm: the monitor of one VM.
  *
  * Usage: cloche-vmm CONTROL_FD       started by cloche-worker through cloche-guard
- *        cloche-vmm --probe          two lines: the build; `yes` or `no`, and why
+ *        cloche-vmm --probe          three lines: the build; `yes` or `no`, and why; `costs`, two
+ *                                    figures in ns, what the first is of, and how many of each
+ *                                    were measured; or `nocosts`, and why
  *        cloche-vmm --explain-seccomp
  */
 #include <stdint.h>
@@ -18,10 +20,15 @@
 
 static int print_probe(void)
 {
-    char why[PROBE_TEXT];
-    bool can = probe_kvm(why);
-    (void)printf("cloche-vmm %s %s\n%s %s\n", CLOCHE_VERSION, VMM_SOURCE_DIGEST, can ? "yes" : "no",
-                 why);
+    struct probe_report r;
+    probe_kvm(&r);
+    (void)printf("cloche-vmm %s %s\n%s %s\n", CLOCHE_VERSION, VMM_SOURCE_DIGEST,
+                 r.can ? "yes" : "no", r.why);
+    if (r.is_measured)
+        (void)printf("costs %llu %llu %s %d\n", (unsigned long long)r.costs.transition_ns,
+                     (unsigned long long)r.costs.fault_ns, r.costs.by, COSTS_SAMPLES);
+    else
+        (void)printf("nocosts %s\n", r.costs_why);
     return fflush(stdout) == 0 ? 0 : 1;
 }
 

@@ -3,10 +3,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -20,6 +25,8 @@ enum {
     MANY = 21000,
     TRIES = 3, /* a busy host is slow once, an interpreter always */
 };
+
+static const char silent[] = "KVM did not answer in time, or ended the process that asked it";
 
 struct tiny {
     int vm_fd, vcpu_fd; /* owned */
@@ -100,22 +107,102 @@ static int measure(int kvm_fd, uint64_t *ret_ns, struct cl_err *err)
     return rc;
 }
 
-bool probe_kvm(char ret_text[static PROBE_TEXT])
+/* --- what is told --------------------------------------------------------------------------- */
+
+/* Whole or not at all: a report is smaller than PIPE_BUF. */
+static void tell(int out_fd, const struct probe_report *report)
+{
+    (void)!write(out_fd, report, sizeof *report);
+}
+_Static_assert(sizeof(struct probe_report) <= PIPE_BUF, "one write, one report");
+
+static void judge_pace(uint64_t ns, struct probe_report *report)
+{
+    report->can = ns <= PROBE_NS_MAX;
+    (void)snprintf(report->why, sizeof report->why,
+                   report->can ? "an instruction of a guest's kernel takes about %llu ns"
+                               : "this KVM interprets guest kernels, %llu ns an instruction: the "
+                                 "CPU offers it neither VMX nor SVM",
+                   (unsigned long long)CL_MAX(ns, UINT64_C(1)));
+}
+
+static void measure_costs(int kvm_fd, struct probe_report *report)
+{
+    struct cl_err err = {0};
+    report->is_measured = costs_measure(kvm_fd, &report->costs, &err) == 0;
+    (void)snprintf(report->costs_why, sizeof report->costs_why, "%.*s", PROBE_TEXT - 1, err.text);
+}
+
+void probe_look(const char *path, int out_fd)
 {
     struct cl_err err = {0};
     uint64_t ns;
-    CL_AUTO(cl_closep) int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+    struct probe_report report = {.can = false};
+    CL_AUTO(cl_closep) int kvm = open(path, O_RDWR | O_CLOEXEC);
     if (kvm < 0)
-        (void)cl_fail(&err, CL_E_SYS, errno, "/dev/kvm cannot be opened");
+        (void)cl_fail(&err, CL_E_SYS, errno, "%s cannot be opened", path);
     if (kvm < 0 || kvm_check(kvm, &err) < 0 || measure(kvm, &ns, &err) < 0) {
-        (void)snprintf(ret_text, PROBE_TEXT, "%s", err.text);
-        return false;
+        (void)snprintf(report.why, sizeof report.why, "%.*s", PROBE_TEXT - 1, err.text);
+        (void)snprintf(report.costs_why, sizeof report.costs_why, "%s", report.why);
+        tell(out_fd, &report);
+        return;
     }
-    bool good = ns <= PROBE_NS_MAX;
-    (void)snprintf(ret_text, PROBE_TEXT,
-                   good ? "an instruction of a guest's kernel takes about %llu ns"
-                        : "this KVM interprets guest kernels, %llu ns an instruction: the CPU "
-                          "offers it neither VMX nor SVM",
-                   (unsigned long long)CL_MAX(ns, UINT64_C(1)));
-    return good;
+    judge_pace(ns, &report);
+    (void)snprintf(report.costs_why, sizeof report.costs_why, "%s", silent);
+    tell(out_fd, &report);
+    measure_costs(kvm, &report);
+    tell(out_fd, &report);
+}
+
+/* --- with a time limit ---------------------------------------------------------------------- */
+
+/* The newest report; false at the end, or when there was none in time. */
+static bool hear(int in_fd, uint64_t deadline_ns, struct probe_report *report)
+{
+    struct probe_report next;
+    uint64_t now_ns = cl_now_ns();
+    int wait_ms = deadline_ns > now_ns ? (int)((deadline_ns - now_ns) / CL_NS_PER_MS) + 1 : 0;
+    struct pollfd fd = {.fd = in_fd, .events = POLLIN};
+    if (poll(&fd, 1, wait_ms) <= 0 || read(in_fd, &next, sizeof next) != (ssize_t)sizeof next)
+        return false;
+    *report = next;
+    return true;
+}
+
+static _Noreturn void look_and_exit(probe_look_fn *look, int out_fd)
+{
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)close(STDOUT_FILENO); /* whoever reads it waits for our parent alone */
+    look(out_fd);
+    _exit(0);
+}
+
+void probe_within(probe_look_fn *look, uint64_t limit_ns, struct probe_report *ret_report)
+{
+    int ends[2];
+    uint64_t deadline_ns = cl_now_ns() + limit_ns;
+    *ret_report = (struct probe_report){.can = false};
+    (void)snprintf(ret_report->why, sizeof ret_report->why, "%s", silent);
+    (void)snprintf(ret_report->costs_why, sizeof ret_report->costs_why, "%s", silent);
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return;
+    pid_t pid = fork();
+    if (pid == 0)
+        look_and_exit(look, ends[1]);
+    (void)close(ends[1]);
+    while (pid > 0 && hear(ends[0], deadline_ns, ret_report))
+        continue;
+    (void)close(ends[0]);
+    if (pid > 0 && kill(pid, SIGKILL) == 0)
+        (void)waitpid(pid, NULL, WNOHANG); /* one that hangs in KVM may never go */
+}
+
+static void look_at_dev_kvm(int out_fd)
+{
+    probe_look("/dev/kvm", out_fd);
+}
+
+void probe_kvm(struct probe_report *ret_report)
+{
+    probe_within(look_at_dev_kvm, PROBE_LIMIT_NS, ret_report);
 }

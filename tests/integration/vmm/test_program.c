@@ -14,6 +14,8 @@
 #include <cmocka.h>
 
 #include "base/own.h"
+#include "vmm/costs.h"
+#include "vmm/cpuid.h"
 #include "vmm/seccomp.h"
 
 enum { TEXT_MAX = 16384 };
@@ -60,6 +62,25 @@ static void test_the_probe_says_yes_or_no_and_why(void **state)
     assert_int_equal(strlen(digest), 16);
     assert_true(strcmp(answer, "yes") == 0 || strcmp(answer, "no") == 0);
     assert_true(strlen(why) > 10);
+}
+
+/* Where there is a KVM, in figures that can be: a round trip is no shorter than 100 ns anywhere. */
+static void test_the_probe_says_what_kvm_takes(void **state)
+{
+    (void)state;
+    char text[TEXT_MAX], by[16];
+    unsigned transition, fault, samples;
+    assert_int_equal(run_text("--probe", text), 0);
+    const char *last = strchr(strchr(text, '\n') + 1, '\n') + 1;
+    if (access("/dev/kvm", R_OK | W_OK) < 0) {
+        assert_int_equal(strncmp(last, "nocosts /dev/kvm cannot be opened", 33), 0);
+        return;
+    }
+    assert_int_equal(sscanf(last, "costs %u %u %15s %u", &transition, &fault, by, &samples), 4);
+    assert_in_range(transition, 100, 10 * 1000 * 1000);
+    assert_in_range(fault, 100, 10 * 1000 * 1000);
+    assert_string_equal(by, cpuid_host_virtualizes() ? "CPUID" : "SYSCALL");
+    assert_int_equal(samples, COSTS_SAMPLES);
 }
 
 static void test_every_row_of_the_filters_is_explained(void **state)
@@ -109,6 +130,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_probe_says_yes_or_no_and_why),
+        cmocka_unit_test(test_the_probe_says_what_kvm_takes),
         cmocka_unit_test(test_every_row_of_the_filters_is_explained),
         cmocka_unit_test(test_what_cannot_be_printed_is_a_failure),
         cmocka_unit_test(test_other_arguments_get_the_usage),
