@@ -96,6 +96,46 @@ static void check_driver(struct doctor *d, const json_t *probe)
     check_possible(d, probe, "kvm/xenpv", "xenpv_can", "xenpv_why");
 }
 
+enum { CHEAP_NS = 3000 }; /* an AMD host has about 1,100, Intel hosts 5,700 to 24,000 */
+
+static const char *costs_mean(const json_t *probe, uint64_t transition_ns)
+{
+    if (!is_true(probe, "xenpv_can"))
+        return "little: guests' kernels run natively and come to KVM for devices and timers only";
+    return transition_ns <= CHEAP_NS
+               ? "each system call of a kvm/xenpv guest takes one way out and back, isolated "
+                 "several: cheap here, programs run near the host's speed"
+               : "each system call of a kvm/xenpv guest takes one way out and back, isolated "
+                 "several: dear here, what computes is native, what mostly calls its kernel gains "
+                 "least over qemu/tcg";
+}
+
+/* What a guest takes of KVM here, and what that means.  `auto` goes by what can run, not by these
+ * figures: where they were worst, whole programs were still slower under qemu/tcg
+ * (docs/results/vmm.md). */
+static void check_costs(struct doctor *d, const json_t *probe)
+{
+    char text[384], transition[VALUE_TEXT], fault[VALUE_TEXT];
+    uint64_t transition_ns = (uint64_t)json_integer_value(json_object_get(probe, "transition_ns"));
+    int n = (int)json_integer_value(json_object_get(probe, "cost_samples"));
+    if (transition_ns == 0) {
+        (void)snprintf(text, sizeof text, "not measured: %s", text_of(probe, "costs_why"));
+        note(d, LEVEL_OK, "kvm costs", text, "");
+        return;
+    }
+    value_us_text(transition_ns, transition);
+    value_us_text((uint64_t)json_integer_value(json_object_get(probe, "page_fault_ns")), fault);
+    (void)snprintf(
+        text, sizeof text,
+        "out of a guest and back %s (%s in ring 3), a page fault of a guest %s, each the "
+        "median of %d",
+        transition, text_of(probe, "transition_by"), fault, n);
+    note(d, LEVEL_OK, "kvm costs", text, "");
+    (void)snprintf(text, sizeof text, "%s; auto goes by what can run, not by this",
+                   costs_mean(probe, transition_ns));
+    note(d, LEVEL_OK, "what they mean", text, "");
+}
+
 static void check_cpu(struct doctor *d, const json_t *probe)
 {
     char text[256], size[VALUE_TEXT];
@@ -106,6 +146,7 @@ static void check_cpu(struct doctor *d, const json_t *probe)
     note(d, memory < MEMORY_WANTED ? LEVEL_WARN : LEVEL_OK, "machine", text,
          "give the machine at least 1 GiB of memory");
     check_driver(d, probe);
+    check_costs(d, probe);
     bool qemu = text_of(probe, "qemu_build")[0] != '\0';
     note(d, qemu ? LEVEL_OK : LEVEL_FAIL, "qemu",
          qemu ? text_of(probe, "qemu_build") : "QEMU is missing", "apt install qemu-system-x86");

@@ -100,6 +100,12 @@ void value_bytes_text(uint64_t bytes, char out[static VALUE_TEXT])
         (void)snprintf(out, VALUE_TEXT, "%" PRIu64 " %s", bytes, units[u]);
 }
 
+void value_us_text(uint64_t ns, char out[static VALUE_TEXT])
+{
+    uint64_t tenths = ns / 100 + (ns % 100 >= 50);
+    (void)snprintf(out, VALUE_TEXT, "%" PRIu64 ".%" PRIu64 " us", tenths / 10, tenths % 10);
+}
+
 void value_age_text(uint64_t ns, char out[static VALUE_TEXT])
 {
     static const struct {

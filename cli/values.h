@@ -38,6 +38,8 @@ int value_time(const char *text, uint64_t now_wall_ns, char out[static VALUE_TEX
 
 /* "512 MiB", "3 KiB", "17 B". */
 void value_bytes_text(uint64_t bytes, char out[static VALUE_TEXT]);
+/* "0.4 us", "23.9 us", "1234.5 us". */
+void value_us_text(uint64_t ns, char out[static VALUE_TEXT]);
 /* "4 s", "3 min", "2 h", "5 d". */
 void value_age_text(uint64_t ns, char out[static VALUE_TEXT]);
 

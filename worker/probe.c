@@ -109,22 +109,58 @@ static void read_qemu_build(const char *qemu, char *out, size_t size)
         (void)pclose(f);
 }
 
-/* cloche-vmm says two lines: its build, then `yes WHY` or `no WHY`. */
+enum {
+    VMM_LINES = 3,                  /* of cloche-vmm --probe */
+    COST_NS_MAX = 10 * 1000 * 1000, /* more: a clock went wrong, or the host is at its end */
+};
+
+/* "costs TRANSITION FAULT INSTRUCTION SAMPLES", or "nocosts WHY". */
+static void take_costs(struct host_probe *p, const char *line)
+{
+    unsigned long long transition, fault;
+    char by[sizeof p->transition_by];
+    unsigned samples;
+    if (sscanf(line, "nocosts %159[^\n]", p->costs_why) == 1 ||
+        sscanf(line, "costs %llu %llu %15[A-Z] %u", &transition, &fault, by, &samples) != 4)
+        return;
+    if (transition == 0 || transition > COST_NS_MAX || fault == 0 || fault > COST_NS_MAX) {
+        (void)snprintf(p->costs_why, sizeof p->costs_why,
+                       "%llu and %llu ns were measured, which cannot be", transition, fault);
+        return;
+    }
+    p->transition_ns = transition;
+    p->page_fault_ns = fault;
+    p->cost_samples = samples;
+    p->costs_why[0] = '\0';
+    memcpy(p->transition_by, by, sizeof by);
+}
+
+void host_probe_take_line(struct host_probe *p, unsigned number, const char *line)
+{
+    if (number == 0) {
+        (void)sscanf(line, "%63[^\n]", p->vmm_build);
+    } else if (number == 1) {
+        p->vmm_can = strncmp(line, "yes ", 4) == 0;
+        (void)sscanf(line, "%*s %159[^\n]", p->vmm_why);
+    } else if (number == 2) {
+        take_costs(p, line);
+    }
+}
+
+/* Its own time limit is cloche-vmm's business. */
 static void ask_vmm(struct host_probe *p, const char *vmm)
 {
     char command[PATH_MAX + 32], line[256] = "";
     (void)snprintf(p->vmm_why, sizeof p->vmm_why, "no program '%.100s' (set it with --vmm)", vmm);
+    (void)snprintf(p->costs_why, sizeof p->costs_why, "%s", p->vmm_why);
     if (access(vmm, X_OK) < 0 || strpbrk(vmm, "'\\"))
         return;
     (void)snprintf(command, sizeof command, "'%s' --probe 2>/dev/null", vmm);
-    FILE *f = popen(command, "re");
-    if (f && fgets(line, sizeof line, f))
-        (void)sscanf(line, "%63[^\n]", p->vmm_build);
     (void)snprintf(p->vmm_why, sizeof p->vmm_why, "cloche-vmm --probe gave no answer");
-    if (f && fgets(line, sizeof line, f)) {
-        p->vmm_can = strncmp(line, "yes ", 4) == 0;
-        (void)sscanf(line, "%*s %159[^\n]", p->vmm_why);
-    }
+    (void)snprintf(p->costs_why, sizeof p->costs_why, "%s", p->vmm_why);
+    FILE *f = popen(command, "re");
+    for (unsigned i = 0; f && i < VMM_LINES && fgets(line, sizeof line, f); i++)
+        host_probe_take_line(p, i, line);
     if (f)
         (void)pclose(f);
 }
@@ -231,8 +267,14 @@ static json_t *to_json(const struct host_probe *p)
                   "cpu_model", p->cpu_model, "qemu_build", p->qemu_build, "driver", p->driver,
                   "driver_why", p->driver_why, "vmm_build", p->vmm_build, "vmm_why", p->vmm_why,
                   "drivers", p->drivers, "xenpv_why", p->xenpv_why);
-    bool good = o && more && json_object_update(o, more) == 0;
+    json_t *costs = json_pack("{s:I, s:I, s:i, s:s, s:s}", "transition_ns",
+                              (json_int_t)p->transition_ns, "page_fault_ns",
+                              (json_int_t)p->page_fault_ns, "cost_samples", (int)p->cost_samples,
+                              "transition_by", p->transition_by, "costs_why", p->costs_why);
+    bool good =
+        o && more && costs && json_object_update(o, more) == 0 && json_object_update(o, costs) == 0;
     json_decref(more);
+    json_decref(costs);
     if (!good) {
         json_decref(o);
         return NULL;

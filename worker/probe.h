@@ -33,6 +33,11 @@ struct host_probe {
     char vmm_why[160];  /* … and why, or why not */
     bool xenpv_can;     /* it can run Xen-PV guests: the driver `kvm/xenpv` */
     char xenpv_why[160];
+    /* What this KVM takes (vmm/costs.h), each the median of cost_samples; 0 = not measured. */
+    uint64_t transition_ns, page_fault_ns;
+    uint32_t cost_samples;
+    char transition_by[16]; /* the instruction: "SYSCALL", "CPUID" */
+    char costs_why[160];    /* why it was not measured */
 };
 
 /* Paths of the monitors. */
@@ -42,7 +47,10 @@ struct probe_programs {
 
 /* Whether VMs can have KVM, by what was found out (pure). */
 bool host_probe_has_kvm(const struct host_probe *probe);
-/* Takes about 100 ms.  Never fails: what cannot be found out is false, 0 or "". */
+/* One of the three lines of `cloche-vmm --probe`, from the first on; without its line end (pure).
+ */
+void host_probe_take_line(struct host_probe *probe, unsigned number, const char *line);
+/* Takes about 200 ms.  Never fails: what cannot be found out is false, 0 or "". */
 void host_probe(const struct probe_programs *programs, struct host_probe *ret_probe);
 /* The path of one of our own programs: `option`, or where that is "" the one beside this program.
  */

@@ -395,9 +395,12 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
         return -1;
     keep_templates(w);
     log_event(LOG_STARTED,
-              "worker=%s driver=%s why='%s' cpu='%s' tsc_khz=%llu namespaces=%d cgroups=%d", w->id,
-              w->makers[0].driver->name, w->probe.driver_why, w->probe.cpu_model,
-              (unsigned long long)w->probe.tsc_khz, w->probe.namespaces, w->host.cgroups.n);
+              "worker=%s driver=%s why='%s' cpu='%s' tsc_khz=%llu namespaces=%d cgroups=%d "
+              "transition_ns=%llu page_fault_ns=%llu",
+              w->id, w->makers[0].driver->name, w->probe.driver_why, w->probe.cpu_model,
+              (unsigned long long)w->probe.tsc_khz, w->probe.namespaces, w->host.cgroups.n,
+              (unsigned long long)w->probe.transition_ns,
+              (unsigned long long)w->probe.page_fault_ns);
     *ret_worker = w;
     return 0;
 }

@@ -188,6 +188,12 @@ def proves_it(c):
     check("audit query finds the runs", len(c("audit", "query", "--json").stdout) > 100)
     p = c("doctor", "--json")
     check("doctor says what the host can do", p.returncode in (0, 1) and json.loads(p.stdout), p)
+    host = json.loads(p.stdout)["host"]
+    figures = [host["transition_ns"], host["page_fault_ns"]]
+    check("… what KVM takes, or why that is not known", all(0 < ns < 10_000_000 for ns in figures) and host["cost_samples"] > 100
+          and host["transition_by"] in ("SYSCALL", "CPUID") if host["kvm_node"] else figures == [0, 0] and host["costs_why"], host)
+    out = c("doctor").stdout
+    check("… in both ways of saying it", "kvm costs" in out and ("out of a guest and back" in out) == (figures[0] > 0), out)
     for word in ("up", "run", "sandbox", "cp", "audit", "doctor"):
         check(f"{word} --help teaches", len(c(word, "--help").stdout) > 200, word)
 

@@ -21,6 +21,8 @@ def told(c):
     job = c.admin.jobs.Get(pb.GetRequest(job_id=f.job_id)).job
     equal("the driver is told", job.driver, "kvm/xenpv")
     equal("what is not separated is told", job.guest_separation, pb.GUEST_SEPARATION_SHARED)
+    (started,) = c.worker.events("STARTED")
+    check("the worker's log says what KVM takes", 100 < int(started["transition_ns"]) < 10**7 and 100 < int(started["page_fault_ns"]) < 10**7, started)
 
 
 @suite.scenario

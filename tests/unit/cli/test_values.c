@@ -105,6 +105,21 @@ static void test_sizes_and_ages_for_people(void **state)
     }
 }
 
+static void test_short_times_for_people(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t ns;
+        const char *text;
+    } times[] = {{0, "0.0 us"},    {49, "0.0 us"},     {50, "0.1 us"},         {999, "1.0 us"},
+                 {5749, "5.7 us"}, {23950, "24.0 us"}, {9999999, "10000.0 us"}};
+    char out[VALUE_TEXT];
+    for (size_t i = 0; i < CL_COUNT(times); i++) {
+        value_us_text(times[i].ns, out);
+        assert_string_equal(out, times[i].text);
+    }
+}
+
 static void test_exit_codes_are_those_of_the_contract(void **state)
 {
     (void)state;
@@ -147,6 +162,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pairs_split_at_the_first_equals_sign),
+        cmocka_unit_test(test_short_times_for_people),
         cmocka_unit_test(test_a_name_that_is_too_long_is_refused),
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_rates),

@@ -16,6 +16,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "worker/jail.h"
+#include "worker/probe.h"
 #include "worker/qemu.h"
 #include "worker/disk.h"
 #include "worker/qmp.h"
@@ -32,6 +33,53 @@ static const char manifest[] =
     "\"rootfs\":{\"sha256\":\"" HEX64 "\"},\"verity\":{\"root\":\"" HEX64 "\"},"
     "\"cmdline\":\"quiet\",\"memory_mib\":256,\"vcpus\":1,\"warm_up\":[[\"/bin/"
     "true\"],[\"python3\",\"-c\",\"pass\"]]}";
+
+static void take_costs(struct host_probe *p, const char *line)
+{
+    *p = (struct host_probe){.costs_why = "nobody said"};
+    host_probe_take_line(p, 2, line);
+}
+
+static void test_what_the_monitor_says_of_kvm_is_read(void **state)
+{
+    (void)state;
+    struct host_probe p = {.vmm_can = false};
+    host_probe_take_line(&p, 0, "cloche-vmm 0.1 0123456789abcdef");
+    host_probe_take_line(&p, 1, "yes an instruction takes 1 ns");
+    assert_string_equal(p.vmm_build, "cloche-vmm 0.1 0123456789abcdef");
+    assert_true(p.vmm_can);
+    assert_string_equal(p.vmm_why, "an instruction takes 1 ns");
+    take_costs(&p, "costs 5749 17939 SYSCALL 255\n");
+    assert_int_equal(p.transition_ns, 5749);
+    assert_int_equal(p.page_fault_ns, 17939);
+    assert_int_equal(p.cost_samples, 255);
+    assert_string_equal(p.transition_by, "SYSCALL");
+    assert_string_equal(p.costs_why, "");
+    take_costs(&p, "nocosts KVM did not answer in time\n");
+    assert_int_equal(p.transition_ns, 0);
+    assert_string_equal(p.costs_why, "KVM did not answer in time");
+}
+
+static void test_costs_that_cannot_be_are_not_believed(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"costs 0 17939 SYSCALL 255", "costs 5749 0 SYSCALL 255",
+                                      "costs 10000001 17939 SYSCALL 255",
+                                      "costs 5749 99999999999999999999 SYSCALL 255"};
+    struct host_probe p;
+    for (size_t i = 0; i < CL_COUNT(bad); i++) {
+        take_costs(&p, bad[i]);
+        assert_int_equal(p.transition_ns, 0);
+        assert_int_equal(p.page_fault_ns, 0);
+        assert_non_null(strstr(p.costs_why, "which cannot be"));
+    }
+    static const char *const none[] = {"", "costs", "costs a b", "costs 1 2 syscall 255", "x"};
+    for (size_t i = 0; i < CL_COUNT(none); i++) {
+        take_costs(&p, none[i]);
+        assert_int_equal(p.transition_ns, 0);
+        assert_string_equal(p.costs_why, "nobody said");
+    }
+}
 
 static void test_a_manifest_is_read(void **state)
 {
@@ -443,6 +491,8 @@ static void test_qemu_args_survive_each_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_the_monitor_says_of_kvm_is_read),
+        cmocka_unit_test(test_costs_that_cannot_be_are_not_believed),
         cmocka_unit_test(test_a_manifest_is_read),
         cmocka_unit_test(test_a_manifest_of_an_older_image_has_no_scratch_disk),
         cmocka_unit_test(test_disks_start_from_the_template_and_stay_sparse),
