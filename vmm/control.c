@@ -215,6 +215,21 @@ static void make_printable(char *text, size_t size)
         *c = *c < ' ' || *c > '~' ? ' ' : *c;
 }
 
+static int check_stats(struct control_stats *s, struct cl_err *err)
+{
+    bool fits = s->cpu_ns < CONTROL_STAT_MAX && s->peak_bytes < CONTROL_STAT_MAX &&
+                s->free_bytes < CONTROL_STAT_MAX;
+    if (s->counts.known >> COUNTS_NR)
+        return cl_fail(err, CL_E_PEER, 0, "control: counters that nobody knows, %#llx",
+                       (unsigned long long)s->counts.known);
+    for (int i = 0; i < COUNTS_MAX; i++) {
+        if (!(s->counts.known >> i & 1))
+            s->counts.of[i] = 0;
+        fits = fits && s->counts.of[i] < CONTROL_STAT_MAX;
+    }
+    return fits ? 0 : cl_fail(err, CL_E_PEER, 0, "control: statistics that cannot be");
+}
+
 int control_parse_event(const void *bytes, size_t n, struct control_message *ret_message,
                         struct cl_err *err)
 {
@@ -228,6 +243,8 @@ int control_parse_event(const void *bytes, size_t n, struct control_message *ret
             return cl_fail(err, CL_E_PEER, 0, "control: ended by unknown cause %u", m.ended.cause);
         make_printable(m.ended.text, sizeof m.ended.text);
     }
+    if (m.type == CONTROL_STATS_ARE && check_stats(&m.stats, err) < 0)
+        return -1;
     *ret_message = m;
     return 0;
 }

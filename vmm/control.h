@@ -19,9 +19,10 @@
 
 #include "base/err.h"
 #include "base/util.h"
+#include "vmm/counts.h"
 
 enum {
-    CONTROL_VERSION = 3,
+    CONTROL_VERSION = 4,
     CONTROL_CMDLINE_MAX = 2043, /* bytes; Debian's kernel takes 2047 */
     CONTROL_TEXT_MAX = 239,
     CONTROL_VCPUS_MAX = 8,
@@ -31,6 +32,10 @@ enum {
     CONTROL_DISK_MAX_MIB = 8192, /* JAIL_FSIZE: no write behind it could succeed */
     CONTROL_SECTOR = 512,
 };
+
+/* Of each figure in the statistics: sums of them do not overflow, and JSON's numbers hold them.  At
+ * one a nanosecond it is reached after 104 days. */
+#define CONTROL_STAT_MAX (UINT64_C(1) << 53)
 
 enum control_type {
     CONTROL_NONE = 0,
@@ -117,6 +122,7 @@ struct control_stats {
     uint64_t cpu_ns;     /* of the monitor's process, guest and all */
     uint64_t peak_bytes; /* most resident memory so far */
     uint64_t free_bytes; /* given back: pages that the guest reported free, and of the balloon */
+    struct vm_counts counts;
 };
 
 struct control_message {
@@ -134,6 +140,7 @@ struct control_message {
 _Static_assert(sizeof(struct control_setup) == 32, "fixed on the wire");
 _Static_assert(sizeof(struct control_cmdline) == 2048, "fixed on the wire");
 _Static_assert(sizeof(struct control_ended) == 244, "fixed on the wire");
+_Static_assert(sizeof(struct control_stats) == 544, "fixed on the wire");
 _Static_assert(sizeof(struct control_message) == 2056, "fixed on the wire");
 
 enum control_phase {
@@ -152,7 +159,8 @@ enum control_phase {
 /* A command of n bytes that came with n_fds fds.  PEER names what is wrong with it. */
 int control_parse(const void *bytes, size_t n, unsigned n_fds, struct control_message *ret_message,
                   struct cl_err *err) CL_MUST;
-/* The same for an event; hostile.  Texts come out printable and with a NUL. */
+/* The same for an event; hostile.  Texts come out printable and with a NUL, statistics below
+ * CONTROL_STAT_MAX, and what is not counted as 0. */
 int control_parse_event(const void *bytes, size_t n, struct control_message *ret_message,
                         struct cl_err *err) CL_MUST;
 /* Where `type` leads from `*phase`; STATE, and *phase as it was, when it leads nowhere. */

@@ -181,6 +181,7 @@ static int do_stats(struct monitor *m, const struct control_message *c, struct c
                                     .stats = {.cpu_ns = ns_of(&u.ru_utime) + ns_of(&u.ru_stime),
                                               .peak_bytes = (uint64_t)u.ru_maxrss * CL_KIB,
                                               .free_bytes = vm_freed_bytes(m->vm)}};
+    vm_count(m->vm, &event.stats.counts);
     say(m, &event);
     return 0;
 }

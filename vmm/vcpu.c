@@ -22,11 +22,15 @@ enum {
 
 int vcpu_open(struct vcpu *vcpu, int kvm_fd, int vm_fd, unsigned id, struct cl_err *err)
 {
-    *vcpu = (struct vcpu){.id = id, .fd = -1};
+    *vcpu = (struct vcpu){.id = id, .fd = -1, .stats = {.fd = -1}};
     CL_AUTO(cl_closep) int fd = -1;
     if (kvm_create_vcpu(vm_fd, id, &fd, err) < 0 ||
-        kvm_map_run(kvm_fd, fd, &vcpu->run, &vcpu->run_bytes, err) < 0)
+        kvm_stats_open(kvm_fd, fd, &vcpu->stats, err) < 0)
         return -1;
+    if (kvm_map_run(kvm_fd, fd, &vcpu->run, &vcpu->run_bytes, err) < 0) {
+        kvm_stats_close(&vcpu->stats);
+        return -1;
+    }
     vcpu->fd = cl_steal_fd(&fd);
     return 0;
 }
@@ -38,7 +42,23 @@ void vcpu_close(struct vcpu *vcpu)
         return;
     (void)munmap(vcpu->run, vcpu->run_bytes);
     cl_closep(&vcpu->fd);
+    kvm_stats_close(&vcpu->stats);
     vcpu->run = NULL;
+}
+
+/* --- counting ------------------------------------------------------------------------------ */
+
+/* No other thread writes it, and one that reads sees the value before or after. */
+static void note(struct vcpu *vcpu, enum vm_count why)
+{
+    __atomic_store_n(&vcpu->exits[why], vcpu->exits[why] + 1, __ATOMIC_RELAXED);
+}
+
+void vcpu_count(const struct vcpu *vcpu, struct vm_counts *sums)
+{
+    for (int i = 0; i < COUNT_EXITS_NR; i++)
+        vm_counts_add(sums, (enum vm_count)i, __atomic_load_n(&vcpu->exits[i], __ATOMIC_RELAXED));
+    kvm_stats_add(&vcpu->stats, sums);
 }
 
 /* --- serving exits ------------------------------------------------------------------------- */
@@ -60,8 +80,9 @@ static bool is_served_width(uint32_t width)
     return width == 1 || width == 2 || width == 4;
 }
 
-/* One access of at most 4 bytes; data is the run page's, what is read lands there. */
-static void serve_bytes(struct vcpu *vcpu, struct vcpu_access access, uint8_t *data)
+/* One access of at most 4 bytes; data is the run page's, what is read lands there.  As what it
+ * counts. */
+static enum vm_count serve_bytes(struct vcpu *vcpu, struct vcpu_access access, uint8_t *data)
 {
     access.value = 0;
     if (access.write)
@@ -69,10 +90,11 @@ static void serve_bytes(struct vcpu *vcpu, struct vcpu_access access, uint8_t *d
     serve(vcpu, &access);
     if (!access.write)
         memcpy(data, &access.value, access.width);
+    return access.why;
 }
 
 /* §5 KVM_EXIT_IO: string instructions bring several items at once. */
-static void serve_port(struct vcpu *vcpu)
+static enum vm_count serve_port(struct vcpu *vcpu)
 {
     struct kvm_run *run = vcpu->run;
     struct vcpu_access access = {.space = VCPU_PORT,
@@ -80,13 +102,15 @@ static void serve_port(struct vcpu *vcpu)
                                  .width = run->io.size,
                                  .address = run->io.port};
     uint8_t *data = (uint8_t *)run + run->io.data_offset;
+    enum vm_count why = COUNT_EXIT_OTHER;
     for (uint32_t i = 0; i < run->io.count && is_served_width(access.width); i++)
-        serve_bytes(vcpu, access, data + (size_t)i * access.width);
+        why = serve_bytes(vcpu, access, data + (size_t)i * access.width);
+    return why;
 }
 
 /* §5 KVM_EXIT_MMIO: eight bytes are two accesses, lower half first; other widths (an access across
  * a page) read as ones and write nothing. */
-static void serve_mmio(struct vcpu *vcpu)
+static enum vm_count serve_mmio(struct vcpu *vcpu)
 {
     struct kvm_run *run = vcpu->run;
     uint8_t *data = run->mmio.data;
@@ -95,12 +119,14 @@ static void serve_mmio(struct vcpu *vcpu)
                                  .write = run->mmio.is_write != 0,
                                  .width = CL_MIN(left, 4U),
                                  .address = run->mmio.phys_addr};
+    enum vm_count why = COUNT_EXIT_OTHER;
     if (!is_served_width(left) && left != 8) {
         memset(data, 0xff, access.write ? 0 : left);
-        return;
+        return why;
     }
     for (; left > 0; left -= access.width, data += access.width, access.address += access.width)
-        serve_bytes(vcpu, access, data);
+        why = serve_bytes(vcpu, access, data);
+    return why;
 }
 
 static void fail(struct vcpu *vcpu, const struct cl_err *why)
@@ -128,19 +154,17 @@ static void fail_exit(struct vcpu *vcpu)
     fail(vcpu, &err);
 }
 
-static void serve_exit(struct vcpu *vcpu)
+static enum vm_count serve_exit(struct vcpu *vcpu)
 {
     switch (vcpu->run->exit_reason) {
     case KVM_EXIT_IO:
-        serve_port(vcpu);
-        break;
+        return serve_port(vcpu);
     case KVM_EXIT_MMIO:
-        serve_mmio(vcpu);
-        break;
+        return serve_mmio(vcpu);
     case KVM_EXIT_SHUTDOWN:
     case KVM_EXIT_SYSTEM_EVENT:
         finish(vcpu, VCPU_RESET);
-        break;
+        return COUNT_EXIT_END;
     case KVM_EXIT_INTR:
     case KVM_EXIT_IOAPIC_EOI: /* of a level-triggered vector; we send none */
         break;
@@ -148,6 +172,7 @@ static void serve_exit(struct vcpu *vcpu)
         fail_exit(vcpu);
         break;
     }
+    return COUNT_EXIT_OTHER;
 }
 
 /* --- the gate ------------------------------------------------------------------------------ */
@@ -211,8 +236,9 @@ static void step(struct vcpu *vcpu)
 {
     struct cl_err err = {0};
     if (ioctl(vcpu->fd, KVM_RUN, 0UL) == 0) {
-        serve_exit(vcpu);
+        note(vcpu, serve_exit(vcpu));
     } else if (errno == EINTR) {
+        note(vcpu, COUNT_EXIT_CALLED);
         pass_gate(vcpu);
     } else if (errno != EAGAIN) { /* a processor that waits for its start */
         (void)cl_fail(&err, CL_E_SYS, errno, "vCPU %u: KVM_RUN", vcpu->id);

@@ -23,6 +23,8 @@
 
 #include "base/err.h"
 #include "base/util.h"
+#include "vmm/counts.h"
+#include "vmm/kvm_stats.h"
 #include "vmm/seccomp.h"
 
 enum { VCPUS_MAX = 8 };
@@ -31,9 +33,10 @@ enum { VCPUS_MAX = 8 };
 struct vcpu_access {
     enum vcpu_space { VCPU_PORT, VCPU_MMIO } space;
     bool write;
-    uint32_t width;   /* 1, 2 or 4 bytes */
-    uint64_t address; /* port, or guest-physical */
-    uint32_t value;   /* written, or to be filled in */
+    uint32_t width;    /* 1, 2 or 4 bytes */
+    uint64_t address;  /* port, or guest-physical */
+    uint32_t value;    /* written, or to be filled in */
+    enum vm_count why; /* to be filled in: as what the exit is counted */
 };
 /* Serve it; false ends the guest. */
 typedef bool vcpu_access_fn(void *arg, struct vcpu_access *access);
@@ -56,7 +59,9 @@ struct vcpu {
     int fd;              /* owned */
     struct kvm_run *run; /* owned */
     size_t run_bytes;
-    enum vcpu_end end; /* its thread's */
+    enum vcpu_end end;              /* its thread's */
+    uint64_t exits[COUNT_EXITS_NR]; /* written by its thread only: see vcpu_count() */
+    struct kvm_stats stats;         /* owned */
     struct vcpu_bus bus;
     struct vcpu_gate *gate; /* borrowed */
     pthread_t thread;
@@ -81,6 +86,9 @@ struct vcpu_gate {
 int vcpu_open(struct vcpu *vcpu, int kvm_fd, int vm_fd, unsigned id, struct cl_err *err) CL_MUST;
 /* The thread must not run (any more).  A zeroed struct is fine. */
 void vcpu_close(struct vcpu *vcpu);
+
+/* Add how often it came out of its guest, and why, from any thread. */
+void vcpu_count(const struct vcpu *vcpu, struct vm_counts *sums);
 
 /* The array must not move.  Installs the handler of the signal that kicks. */
 int vcpu_gate_init(struct vcpu_gate *gate, struct vcpu *vcpus, unsigned n, int ended_fd,

@@ -29,7 +29,12 @@
 #include "vmm/state.h"
 #include "vmm/virtq.h"
 
-enum { VIRTIO_QUEUES_MAX = 4, VIRTIO_MMIO_BYTES = 0x1000, VIRTIO_CONFIG_AT = 0x100 };
+enum {
+    VIRTIO_QUEUES_MAX = 4,
+    VIRTIO_MMIO_BYTES = 0x1000,
+    VIRTIO_NOTIFY_AT = 0x50,
+    VIRTIO_CONFIG_AT = 0x100
+};
 
 /* §2.1 */
 enum virtio_status {

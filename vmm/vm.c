@@ -34,20 +34,27 @@ static void send_interrupt(void *arg, uint32_t address, uint32_t data)
 }
 
 /* A Xen-PV guest has no interrupt controller, but its shim, and its serial port no interrupt. */
-static void raise_event(void *chip, unsigned gsi)
+static void raise_event(struct vm *vm, unsigned gsi)
 {
-    struct vm *vm = chip;
     if (gsi < FIRST_GSI)
         return;
     xenpv_note(&vm->xenpv, &vm->mem, gsi - FIRST_GSI);
     send_interrupt(vm, MSI_TO_FIRST, SHIM_IRQ_VECTOR);
 }
 
+static void raise_line(void *arg, unsigned gsi)
+{
+    struct vm *vm = arg;
+    vm->raised[gsi < FIRST_GSI ? VM_SLOTS_NR : gsi - FIRST_GSI]++;
+    if (vm->config.entry == VM_ENTRY_XENPV)
+        raise_event(vm, gsi);
+    else
+        ioapic_raise(&vm->ioapic, gsi);
+}
+
 static struct irq_line line_of(struct vm *vm, unsigned gsi)
 {
-    if (vm->config.entry == VM_ENTRY_XENPV)
-        return (struct irq_line){.raise = raise_event, .chip = vm, .gsi = gsi};
-    return (struct irq_line){.raise = ioapic_raise, .chip = &vm->ioapic, .gsi = gsi};
+    return (struct irq_line){.raise = raise_line, .chip = vm, .gsi = gsi};
 }
 
 /* --- how it ended ---------------------------------------------------------------------------- */
@@ -376,6 +383,16 @@ uint64_t vm_freed_bytes(struct vm *vm)
     uint64_t bytes = vm->balloon.reported_bytes + vm->balloon.taken_bytes;
     (void)pthread_mutex_unlock(&vm->devices);
     return bytes;
+}
+
+void vm_count(struct vm *vm, struct vm_counts *sums)
+{
+    for (unsigned i = 0; i < vm->n_vcpus; i++)
+        vcpu_count(&vm->vcpus[i], sums);
+    (void)pthread_mutex_lock(&vm->devices);
+    for (unsigned i = 0; i < VM_LINES; i++)
+        vm_counts_add(sums, (enum vm_count)(COUNT_IRQ_ROOT + i), vm->raised[i]);
+    (void)pthread_mutex_unlock(&vm->devices);
 }
 
 int vm_grow_scratch(struct vm *vm, struct cl_err *err)

@@ -28,6 +28,7 @@
 enum { VM_DEVICES_MAX = 8, VM_VCPUS_MAX = 8, VM_POLLFDS = 3, VM_GUEST_CID = 3, VM_MAC_BYTES = 6 };
 
 struct vmm_filter;
+struct vm_counts;
 
 enum vm_entry {
     VM_ENTRY_ANY = 0, /* in 64-bit mode, or by PVH when the kernel has no such entry */
@@ -113,6 +114,9 @@ void vm_report(struct vm *vm, struct vm_report *ret_report);
 void vm_set_balloon(struct vm *vm, uint64_t bytes);
 /* What the guest has given back since this machine was made, by the balloon or as free pages. */
 uint64_t vm_freed_bytes(struct vm *vm);
+/* Add what is counted (vmm/counts.h); of the running machine, so no two figures are of one moment.
+ */
+void vm_count(struct vm *vm, struct vm_counts *sums);
 /* The scratch disk's file has grown; while paused or before vm_run(). */
 int vm_grow_scratch(struct vm *vm, struct cl_err *err) CL_MUST;
 

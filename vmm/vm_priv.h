@@ -23,6 +23,11 @@
 #define VM_DEVICES_BASE UINT64_C(0xd0000000)
 
 enum vm_slot { VM_ROOT, VM_SCRATCH, VM_VSOCK, VM_RNG, VM_BALLOON, VM_NET, VM_SLOTS_NR };
+enum { VM_LINES = VM_SLOTS_NR + 1 };
+_Static_assert((int)COUNT_IRQ_SERIAL - (int)COUNT_IRQ_ROOT == (int)VM_SLOTS_NR &&
+                   (int)COUNT_EXIT_NET - (int)COUNT_EXIT_ROOT == (int)VM_NET &&
+                   (int)COUNT_KICK_NET - (int)COUNT_KICK_ROOT == (int)VM_NET,
+               "counters in the order of the slots");
 /* Sockets that the main loop listens on for a device. */
 enum vm_wire { VM_CHANNEL, VM_FRAMES, VM_WIRES_NR };
 /* Of the file: all vCPUs, the devices and the vsock's buffer, with room.  Without it a state could
@@ -48,6 +53,7 @@ struct vm {
     pthread_mutex_t devices; /* the device lock: of all below */
     struct ioapic ioapic;
     uint64_t lost_interrupts;
+    uint64_t raised[VM_LINES]; /* interrupts, by who raised them: the slots, then the serial port */
     struct serial serial;
     struct console console;
     struct ports ports;

@@ -17,9 +17,17 @@ static void on_mail(struct vm *vm, uint8_t word)
         ports_break(&vm->ports);
 }
 
-static void access_port(struct vm *vm, struct vcpu_access *a)
+static enum vm_count count_port(const struct vm *vm, const struct vcpu_access *a)
 {
     if (a->write && a->address == SHIM_PORT && vm->xenpv.on)
+        return COUNT_EXIT_MAIL;
+    return a->address - SERIAL_PORT < SERIAL_PORTS ? COUNT_EXIT_SERIAL : COUNT_EXIT_PORTS;
+}
+
+static void access_port(struct vm *vm, struct vcpu_access *a)
+{
+    a->why = count_port(vm, a);
+    if (a->why == COUNT_EXIT_MAIL)
         on_mail(vm, (uint8_t)a->value);
     else if (a->write)
         ports_write(&vm->ports, (uint16_t)a->address, a->width, a->value);
@@ -30,19 +38,29 @@ static void access_port(struct vm *vm, struct vcpu_access *a)
 static void access_ioapic(struct vm *vm, struct vcpu_access *a)
 {
     uint32_t offset = (uint32_t)(a->address - IOAPIC_BASE);
+    a->why = COUNT_EXIT_CHIP;
     if (a->write)
         ioapic_write(&vm->ioapic, offset, a->width, a->value);
     else
         a->value = ioapic_read(&vm->ioapic, offset, a->width);
 }
 
-static void access_device(struct virtio *device, struct vcpu_access *a)
+static void access_device(struct vm *vm, enum vm_slot slot, struct vcpu_access *a)
 {
+    struct virtio *device = vm->slots[slot];
     uint32_t offset = (uint32_t)(a->address % VIRTIO_MMIO_BYTES);
+    bool is_kick = a->write && offset == VIRTIO_NOTIFY_AT;
+    a->why = (enum vm_count)((is_kick ? COUNT_KICK_ROOT : COUNT_EXIT_ROOT) + slot);
     if (a->write)
         virtio_write(device, offset, a->width, a->value);
     else
         a->value = virtio_read(device, offset, a->width);
+}
+
+static void access_nothing(struct vcpu_access *a)
+{
+    a->why = COUNT_EXIT_NOTHING;
+    a->value = UINT32_MAX;
 }
 
 static void access_mmio(struct vm *vm, struct vcpu_access *a)
@@ -51,9 +69,9 @@ static void access_mmio(struct vm *vm, struct vcpu_access *a)
     if (a->address >= IOAPIC_BASE && a->address - IOAPIC_BASE < IOAPIC_BYTES)
         access_ioapic(vm, a);
     else if (a->address >= VM_DEVICES_BASE && slot < VM_SLOTS_NR && vm->slots[slot])
-        access_device(vm->slots[slot], a);
+        access_device(vm, (enum vm_slot)slot, a);
     else
-        a->value = UINT32_MAX; /* nobody there */
+        access_nothing(a);
 }
 
 static void wake_main(struct vm *vm)

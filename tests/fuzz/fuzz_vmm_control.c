@@ -32,12 +32,24 @@ static void command(enum control_phase *phase, const struct control_message *m, 
     CL_ASSERT(*phase != CONTROL_RUNNING || before != CONTROL_NEW);
 }
 
+static void check_stats(const struct control_stats *s)
+{
+    CL_ASSERT(s->cpu_ns < CONTROL_STAT_MAX && !(s->counts.known >> COUNTS_NR));
+    for (int i = 0; i < COUNTS_MAX; i++) {
+        CL_ASSERT(s->counts.of[i] < CONTROL_STAT_MAX);
+        CL_ASSERT(s->counts.of[i] == 0 || s->counts.known >> i & 1);
+    }
+}
+
 static void event(const struct control_message *m, size_t n)
 {
     struct control_message out;
-    if (control_parse_event(m, n, &out, NULL) == 0 && out.type == CONTROL_ENDED)
-        for (const char *c = out.ended.text; *c; c++)
-            CL_ASSERT(*c >= ' ' && *c <= '~');
+    if (control_parse_event(m, n, &out, NULL) < 0)
+        return;
+    if (out.type == CONTROL_STATS_ARE)
+        check_stats(&out.stats);
+    for (const char *c = out.type == CONTROL_ENDED ? out.ended.text : ""; *c; c++)
+        CL_ASSERT(*c >= ' ' && *c <= '~');
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -52,6 +64,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             m.setup.mem_bytes = (uint64_t)data[14] << 21;
             m.setup.flags = (uint8_t)(data[15] >> 4);
         }
+        if (m.type == CONTROL_STATS_ARE)
+            memcpy(&m.stats.counts.known, data + 8, sizeof m.stats.counts.known);
         command(&phase, &m, data[15] & 15);
         event(&m, sizeof m - (data[2] >> 7));
     }

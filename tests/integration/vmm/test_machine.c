@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "tests/integration/vmm/guest.h"
+#include "vmm/counts.h"
 #include "vmm/seccomp.h"
 
 static void run(struct guest *g, struct vm_report *ret_report)
@@ -229,6 +230,32 @@ static void await_count(const struct guest *g, uint64_t least)
     }
 }
 
+GUEST(ports, "1: out %al, $0x80\n incq 0x200000\n jmp 1b\n");
+
+/* While it runs, and without a lock. */
+static void test_its_counters_are_read_while_it_runs(void **state)
+{
+    (void)state;
+    struct guest g;
+    struct cl_err err = {0};
+    uint64_t last = 0;
+    guest_open(&g, guest_ports, guest_ports_end, 1);
+    assert_int_equal(vm_run(g.vm, &err), 0);
+    for (int i = 0; i < 100; i++) {
+        await_count(&g, last + 1);
+        uint64_t least = guest_peek(&g, 0x200000);
+        struct vm_counts counts = {0};
+        vm_count(g.vm, &counts);
+        assert_true(counts.of[COUNT_EXIT_PORTS] >= CL_MAX(last, least));
+        last = counts.of[COUNT_EXIT_PORTS];
+    }
+    assert_int_equal(vm_pause(g.vm, &err), 0);
+    struct vm_counts counts = {0};
+    vm_count(g.vm, &counts);
+    assert_in_range(counts.of[COUNT_EXIT_PORTS] - guest_peek(&g, 0x200000), 0, 1);
+    guest_close(&g);
+}
+
 static void test_a_paused_machine_stands_still_and_goes_on(void **state)
 {
     (void)state;
@@ -400,6 +427,7 @@ int main(void)
         cmocka_unit_test(test_a_guest_that_kvm_cannot_run_ends_with_the_reason),
         cmocka_unit_test(test_an_interrupt_wakes_a_processor),
         cmocka_unit_test(test_a_second_processor_starts),
+        cmocka_unit_test(test_its_counters_are_read_while_it_runs),
         cmocka_unit_test(test_a_paused_machine_stands_still_and_goes_on),
         cmocka_unit_test(test_a_machine_that_ended_cannot_be_paused),
         cmocka_unit_test(test_a_stopped_machine_says_so),

@@ -33,6 +33,11 @@ GUEST(counts,
 /* Counts as long as LIMIT is 0, as it is in memory that nobody wrote, and ends with 7. */
 GUEST(goes_on, "1: incq 0x200000\n cmpq $0, 0x200008\n je 1b\n" GUEST_EXIT(7));
 
+/* Ten bytes on the serial line, seven looks at the clock; then it says so, and only loops. */
+GUEST(exits, "mov $0x3f8, %edx\n mov $10, %ecx\n mov $'a', %al\n 1: out %al, (%dx)\n dec %ecx\n"
+             "jnz 1b\n mov $7, %ecx\n 2: in $0x71, %al\n dec %ecx\n jnz 2b\n"
+             "incq 0x200000\n 3: jmp 3b\n");
+
 static void start(struct process *p, const uint8_t *code, const uint8_t *end)
 {
     process_open(p, code, end);
@@ -112,6 +117,33 @@ static void test_it_pauses_resumes_tells_figures_and_stops(void **state)
     process_tell(&p, CONTROL_RESUME);
     process_hears(&p, CONTROL_UP);
     assert_true(counts_on(&p));
+    process_tell(&p, CONTROL_STOP);
+    process_hears_end(&p, CONTROL_END_STOPPED, "stopped");
+    process_close(&p);
+}
+
+static void test_it_tells_why_the_guest_was_left(void **state)
+{
+    (void)state;
+    struct process p;
+    start(&p, guest_exits, guest_exits_end);
+    for (int i = 0; i < 2000 && count(&p) == 0; i++)
+        (void)usleep(1000);
+    assert_int_equal(count(&p), 1);
+    process_tell(&p, CONTROL_PAUSE);
+    process_hears(&p, CONTROL_PAUSED);
+    process_tell(&p, CONTROL_STATS);
+    const struct control_message m = process_hear(&p);
+    const struct vm_counts *counts = &m.stats.counts;
+    for (int i = 0; i < COUNT_KVM_FIRST; i++)
+        assert_true(counts->known >> i & 1);
+    assert_int_equal(counts->of[COUNT_EXIT_SERIAL], 10);
+    assert_int_equal(counts->of[COUNT_EXIT_PORTS], 7);
+    assert_in_range(counts->of[COUNT_EXIT_CALLED], 2, 10); /* at the gate first, then to pause */
+    for (int i = COUNT_EXIT_ROOT; i < COUNT_EXIT_SERIAL; i++)
+        assert_int_equal(counts->of[i], 0);
+    if (counts->known >> COUNT_KVM_EXITS & 1)
+        assert_true(counts->of[COUNT_KVM_EXITS] >= 17);
     process_tell(&p, CONTROL_STOP);
     process_hears_end(&p, CONTROL_END_STOPPED, "stopped");
     process_close(&p);
@@ -391,6 +423,7 @@ int main(void)
         cmocka_unit_test(test_a_boot_may_ask_for_pvh),
         cmocka_unit_test(test_a_boot_may_ask_for_xen_pv),
         cmocka_unit_test(test_it_pauses_resumes_tells_figures_and_stops),
+        cmocka_unit_test(test_it_tells_why_the_guest_was_left),
         cmocka_unit_test(test_its_disk_grows_while_it_runs_and_while_it_does_not),
         cmocka_unit_test(test_a_snapshot_goes_on_in_fresh_processes),
         cmocka_unit_test(test_memory_of_its_own_is_in_the_file_once_it_is_saved),

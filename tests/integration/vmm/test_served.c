@@ -139,7 +139,13 @@ static void test_memory_that_a_guest_gives_leaves_the_host(void **state)
         assert_int_equal(guest_peek(&p.guest, page + UINT64_C(4096) * i), i % 2 ? 7 : 0);
     assert_int_equal(guest_peek(&p.guest, report), 0);
     process_tell(&p, CONTROL_STATS);
-    assert_int_equal(process_hear(&p).stats.free_bytes, PAGES * 4096 + 8192);
+    const struct control_message m = process_hear(&p);
+    assert_int_equal(m.stats.free_bytes, PAGES * 4096 + 8192);
+    const uint64_t *counts = m.stats.counts.of;
+    assert_int_equal(counts[COUNT_KICK_BALLOON], 2); /* go() kicks each queue once */
+    assert_int_equal(counts[COUNT_KICK_RNG], 0);
+    assert_true(counts[COUNT_EXIT_BALLOON] > 20 && counts[COUNT_EXIT_ROOT] == 0);
+    assert_true(counts[COUNT_IRQ_BALLOON] >= 1 && counts[COUNT_IRQ_NET] == 0);
     process_tell_with(
         &p, &(struct control_message){.type = CONTROL_BALLOON, .balloon = {.bytes = 5 << 20}}, NULL,
         0);

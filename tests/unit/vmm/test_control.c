@@ -267,6 +267,62 @@ static void test_a_hostile_text_becomes_printable(void **state)
     assert_int_equal(control_parse_event(&m, sizeof m, &out, NULL), -1);
 }
 
+static int parse_stats(struct control_message *m, struct control_message *ret)
+{
+    struct cl_err err = {0};
+    m->type = CONTROL_STATS_ARE;
+    int rc = control_parse_event(m, sizeof *m, ret, &err);
+    assert_int_equal(err.code, rc < 0 ? CL_E_PEER : CL_OK);
+    return rc;
+}
+
+static void test_statistics_are_taken_as_far_as_they_are_known(void **state)
+{
+    (void)state;
+    struct control_message m = {.stats = {.cpu_ns = 7, .counts = {.known = 5}}}, out;
+    for (int i = 0; i < COUNTS_MAX; i++)
+        m.stats.counts.of[i] = 100 + (uint64_t)i;
+    assert_int_equal(parse_stats(&m, &out), 0);
+    for (int i = 0; i < COUNTS_MAX; i++)
+        assert_int_equal(out.stats.counts.of[i], i == 0 || i == 2 ? 100 + i : 0);
+    m.stats.counts.known = UINT64_C(1) << COUNTS_NR;
+    assert_int_equal(parse_stats(&m, &out), -1);
+}
+
+static void test_statistics_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    const struct control_message good = {.stats = {.counts = {.known = 1}}};
+    struct control_message m = good, out;
+    uint64_t *figures[] = {&m.stats.cpu_ns, &m.stats.peak_bytes, &m.stats.free_bytes,
+                           &m.stats.counts.of[0]};
+    for (size_t i = 0; i < CL_COUNT(figures); i++) {
+        m = good;
+        *figures[i] = CONTROL_STAT_MAX - 1;
+        assert_int_equal(parse_stats(&m, &out), 0);
+        *figures[i] = CONTROL_STAT_MAX;
+        assert_int_equal(parse_stats(&m, &out), -1);
+        *figures[i] = UINT64_MAX;
+        assert_int_equal(parse_stats(&m, &out), -1);
+    }
+    m = good;
+    m.stats.counts.of[1] = UINT64_MAX; /* not known, so nobody looks at it */
+    assert_int_equal(parse_stats(&m, &out), 0);
+    assert_int_equal(out.stats.counts.of[1], 0);
+}
+
+static void test_each_counter_has_a_name_of_its_own(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNTS_NR; i++) {
+        const char *name = vm_count_name((enum vm_count)i);
+        assert_true(strchr(name, '.') && strlen(name) < 32);
+        for (int j = 0; j < i; j++)
+            assert_string_not_equal(name, vm_count_name((enum vm_count)j));
+    }
+    assert_string_equal(vm_count_name(COUNTS_NR), "unknown");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +339,9 @@ int main(void)
         cmocka_unit_test(test_no_message_has_another_size),
         cmocka_unit_test(test_a_direction_has_its_own_messages),
         cmocka_unit_test(test_a_hostile_text_becomes_printable),
+        cmocka_unit_test(test_statistics_are_taken_as_far_as_they_are_known),
+        cmocka_unit_test(test_statistics_that_cannot_be_are_refused),
+        cmocka_unit_test(test_each_counter_has_a_name_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
