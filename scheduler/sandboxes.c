@@ -301,6 +301,45 @@ static void sandbox_extend(struct api_call *a)
         on_extended(a, NULL, &err);
 }
 
+/* --- Stats --------------------------------------------------------------------------------------
+ */
+
+enum { COUNTERS_MAX = 256 }; /* of a worker that is newer; more is not passed on */
+
+static void on_stats(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err)
+{
+    struct api_call *a = arg;
+    Cloche__V1__StatsResponse m = CLOCHE__V1__STATS_RESPONSE__INIT;
+    if (err) {
+        api_fail(a, err);
+    } else if (!answer->stats || answer->stats->n_counters > COUNTERS_MAX) {
+        api_fail_with(a, CL_E_PEER, "the worker answered no statistics, or far too many");
+    } else {
+        m.stats = answer->stats;
+        api_reply(a, &m.base);
+    }
+    api_release(a);
+}
+
+static void vm_stats(struct api_call *a)
+{
+    const Cloche__V1__StatsRequest *r = (const Cloche__V1__StatsRequest *)a->request;
+    enum books_kind kind = cl_id_is(r->unit_id, "job") ? BOOKS_JOB : BOOKS_SANDBOX;
+    Cloche__V1__StatsCommand stats = CLOCHE__V1__STATS_COMMAND__INIT;
+    Cloche__V1__ExecCommand cmd = CLOCHE__V1__EXEC_COMMAND__INIT;
+    struct cl_err err = {0};
+    struct worker *w;
+    struct unit *u = api_unit(a, r->unit_id, kind, &w);
+    if (!u)
+        return;
+    cmd.unit_id = u->id;
+    cmd.what_case = CLOCHE__V1__EXEC_COMMAND__WHAT_STATS;
+    cmd.stats = &stats;
+    api_hold(a);
+    if (worker_request(w, &cmd, on_stats, a, &err) < 0)
+        on_stats(a, NULL, &err);
+}
+
 #define METHOD(name) "/cloche.v1.SandboxService/" name
 #define TYPES(in_, out_) \
     .in = &cloche__v1__##in_##__descriptor, .out = &cloche__v1__##out_##__descriptor
@@ -316,5 +355,7 @@ const struct api_method sandbox_api[] = {
      .handle = sandbox_kill, .on_gone = cancel_gone},
     {METHOD("Extend"), TYPES(extend_request, extend_response), .scope = SCOPE_RUN, .changes = true,
      .handle = sandbox_extend},
+    {METHOD("Stats"), TYPES(stats_request, stats_response), .scope = SCOPE_READ,
+     .handle = vm_stats},
 };
 const size_t sandbox_api_n = CL_COUNT(sandbox_api);

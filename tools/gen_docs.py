@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/gen_docs.py - docs/errors.md, docs/limits.md, docs/metrics.md and docs/audit-events.md from the
+"""tools/gen_docs.py - docs/errors.md, docs/limits.md, docs/metrics.md, docs/audit-events.md and docs/vm-counters.md from the
 tables, and the seccomp tables at the end of PRIVSEP.md.
 
 usage: gen_docs.py [--check]       --check: exit 1 when a file in docs/ is not what the tables say
@@ -50,6 +50,14 @@ def events():
     return text + table(("event", "fields", "meaning"), lines)
 
 
+def counters():
+    text = ("# Counters of a VM\n\nWhat `cloche vm stats` and SandboxService.Stats show of a VM of the drivers `kvm` and `kvm/xenpv`, from the start of its\n"
+            "process on (vmm/counts.def); a clone begins at 0. `exits` and `kicks`: a vCPU came out of the guest to the monitor, once each.\n"
+            "`kvm`: what the host's KVM says of its vCPUs (absent where it has no statistics, KVM_CAP_BINARY_STATS_FD); most of these never\n"
+            "come to the monitor. The numbers are the monitor's word, and that is no better than its guest: bounded, not true.\n\n")
+    return text + table(("counter", "meaning"), [(f"`{n}`", m) for _, n, m in rows("vmm/counts.def", "COUNT")])
+
+
 PROFILES = (
     ("cloche-scheduler: may call", "scheduler/seccomp.c", "rows"),
     ("cloche-audit: may call", "audit/writer/seccomp.c", "rows"),
@@ -77,7 +85,7 @@ def main():
         print(__doc__)
         return 0
     stale = []
-    for name, make in (("errors", errors), ("limits", limits), ("metrics", metrics), ("audit-events", events), ("PRIVSEP", privileges)):
+    for name, make in (("errors", errors), ("limits", limits), ("metrics", metrics), ("audit-events", events), ("vm-counters", counters), ("PRIVSEP", privileges)):
         path = ROOT / ("" if name.isupper() else "docs") / f"{name}.md"
         text = make()
         if text.count("\n") < 12:

@@ -9,20 +9,22 @@
 #include "worker/cell.h"
 #include "worker/command.h"
 
-enum { FILES_PER_ANSWER = 1000 };
+enum { FILES_PER_ANSWER = 1000, COUNTS_WAIT_S = 5 };
 
 /* A command that waits for the guest or for a process. */
 struct waiting {
     struct cl_list link;
     struct commands *commands; /* borrowed */
     uint64_t request;
-    struct unit *unit; /* held */
+    struct unit *unit; /* held, which is use; NULL = that of a query */
     struct exec *exec; /* Wait */
     struct spool_waiter spool_waiter;
-    struct cl_timer kick;        /* answers outside of the spool's callback */
-    struct guest_stream *stream; /* files */
-    struct cl_list results;      /* of struct piece: LIST comes in several frames */
-    char about[CL_ID_MAX];       /* context, for messages */
+    struct cl_timer kick;         /* answers outside of the spool's callback */
+    struct guest_stream *stream;  /* files */
+    struct cl_list results;       /* of struct piece: LIST comes in several frames */
+    struct vm_counts_query query; /* statistics */
+    struct unit *counted;         /* borrowed: its VM, which goes first, ends the query */
+    char about[CL_ID_MAX];        /* context, for messages */
 };
 
 struct piece {
@@ -43,6 +45,7 @@ static void waiting_free(struct waiting *w)
 {
     cl_list_unlink(&w->link);
     cl_list_unlink(&w->spool_waiter.link);
+    cl_list_unlink(&w->query.link);
     w->commands->n_waiting--;
     if (w->stream)
         guest_stream_forget(w->stream, "the command ended");
@@ -53,12 +56,15 @@ static void waiting_free(struct waiting *w)
         cl_free(p);
     }
     cl_timer_fini(&w->kick);
-    unit_release(w->unit);
+    if (w->unit)
+        unit_release(w->unit);
     cl_free(w);
 }
 
 static void on_wait_kick(void *arg);
+static void counts_late(struct waiting *w);
 
+/* u: whose use it is; NULL = nobody's. */
 static int waiting_new(struct commands *c, struct unit *u, uint64_t request,
                        struct waiting **ret_waiting, struct cl_err *err)
 {
@@ -73,10 +79,12 @@ static int waiting_new(struct commands *c, struct unit *u, uint64_t request,
     w->request = request;
     w->unit = u;
     cl_list_init(&w->spool_waiter.link);
+    cl_list_init(&w->query.link);
     cl_list_init(&w->results);
     cl_list_push(&c->waiting, &w->link);
     c->n_waiting++;
-    unit_hold(u);
+    if (u)
+        unit_hold(u);
     *ret_waiting = w;
     return 0;
 }
@@ -86,6 +94,10 @@ static int waiting_new(struct commands *c, struct unit *u, uint64_t request,
 static void on_wait_kick(void *arg)
 {
     struct waiting *w = arg;
+    if (w->query.fn) {
+        counts_late(w);
+        return;
+    }
     if (!w->exec || exec_is_running(w->exec))
         return;
     Cloche__V1__ExecAnswer a = CLOCHE__V1__EXEC_ANSWER__INIT;
@@ -305,6 +317,79 @@ static int run_context(struct commands *c, struct unit *u, const Cloche__V1__Exe
     return rc;
 }
 
+/* --- statistics ------------------------------------------------------------------------------- */
+
+/* counts == NULL: the monitor has none. */
+static void send_stats(struct commands *c, uint64_t request, const struct unit *u,
+                       const struct vm_counts *counts)
+{
+    const struct vm_driver *driver = machine_template(u->machine)->driver;
+    Cloche__V1__ExecAnswer a = CLOCHE__V1__EXEC_ANSWER__INIT;
+    Cloche__V1__VmStats stats = CLOCHE__V1__VM_STATS__INIT;
+    Cloche__V1__VmCounter rows[COUNTS_NR], *list[COUNTS_NR];
+    struct vm_stats of_host = {0};
+    (void)!machine_stats(u->machine, &of_host, NULL); /* zeros say it as well */
+    a.request = request;
+    a.stats = &stats;
+    stats.driver = (char *)(uintptr_t)driver->name;
+    stats.guest_separation = unit_separation(driver->is_shared);
+    stats.cpu_ns = of_host.cpu_ns;
+    stats.memory_bytes = of_host.rss_bytes;
+    stats.has_counters = counts != NULL;
+    stats.counters = list;
+    for (int i = 0; counts && i < COUNTS_NR; i++) {
+        if (!(counts->known >> i & 1))
+            continue;
+        cloche__v1__vm_counter__init(&rows[i]);
+        rows[i].name = (char *)(uintptr_t)vm_count_name((enum vm_count)i);
+        rows[i].value = counts->of[i];
+        list[stats.n_counters++] = &rows[i];
+    }
+    c->reply(c->arg, &a);
+}
+
+static void on_counts(void *arg, const struct vm_counts *counts, const struct cl_err *err)
+{
+    struct waiting *w = arg;
+    if (err)
+        answer(w->commands, w->request, err);
+    else
+        send_stats(w->commands, w->request, w->counted, counts);
+    waiting_free(w);
+}
+
+static void counts_late(struct waiting *w)
+{
+    struct cl_err err = {0};
+    (void)cl_fail(&err, CL_E_DEADLINE, 0, "the VM's monitor did not answer within %d s",
+                  COUNTS_WAIT_S);
+    answer(w->commands, w->request, &err);
+    waiting_free(w);
+}
+
+static int run_stats(struct commands *c, struct unit *u, const Cloche__V1__ExecCommand *cmd,
+                     struct cl_err *err)
+{
+    struct waiting *w;
+    if (u->state != UNIT_RUNNING || !u->machine)
+        return cl_fail(err, CL_E_STATE, 0, "its VM does not run");
+    if (!machine_template(u->machine)->driver->ask_counts) {
+        send_stats(c, cmd->request, u, NULL);
+        return 0;
+    }
+    if (waiting_new(c, NULL, cmd->request, &w, err) < 0)
+        return -1;
+    w->counted = u;
+    w->query.fn = on_counts;
+    w->query.arg = w;
+    if (machine_ask_counts(u->machine, &w->query, err) < 0) {
+        waiting_free(w);
+        return -1;
+    }
+    cl_timer_start(&w->kick, COUNTS_WAIT_S * CL_NS_PER_S);
+    return 0;
+}
+
 /* --- at once -------------------------------------------------------------------------------- */
 
 static int run_start(struct commands *c, struct unit *u, const Cloche__V1__ExecCommand *cmd,
@@ -419,6 +504,8 @@ static int dispatch(struct commands *c, struct unit *u, const Cloche__V1__ExecCo
         return run_context(c, u, cmd, err);
     case CLOCHE__V1__EXEC_COMMAND__WHAT_LEFT:
         return run_left(c, u, cmd);
+    case CLOCHE__V1__EXEC_COMMAND__WHAT_STATS:
+        return run_stats(c, u, cmd, err);
     default:
         return cl_fail(err, CL_E_UNIMPL, 0, "this worker does not know that command");
     }
@@ -430,7 +517,8 @@ void command_run(struct commands *c, const Cloche__V1__ExecCommand *command)
     struct unit *u = units_find(c->units, command->unit_id);
     int rc = u ? dispatch(c, u, command, &err)
                : cl_fail(&err, CL_E_NOTFOUND, 0, "the sandbox is not on this worker");
-    if (u && rc == 0)
+    bool is_use = command->what_case != CLOCHE__V1__EXEC_COMMAND__WHAT_STATS;
+    if (u && rc == 0 && is_use)
         unit_touch(u);
     if (rc < 0)
         answer(c, command->request, &err);

@@ -26,7 +26,8 @@ enum kvm_state { KVM_STARTING = 1, KVM_UP, KVM_PAUSED, KVM_SAVING, KVM_ENDING };
 struct kvm_vm {
     struct vm base;
     enum kvm_state state;
-    int control; /* owned */
+    int control;           /* owned */
+    struct cl_list asking; /* of struct vm_counts_query; one question is under way for all */
     struct cl_fd_watch control_watch;
 };
 
@@ -62,6 +63,15 @@ static void on_saved(struct kvm_vm *k)
     vm_process_kill(&k->base.process, CL_E_CANCELLED, "its snapshot is made");
 }
 
+static void tell_counts(struct kvm_vm *k, const struct vm_counts *counts, const struct cl_err *err)
+{
+    while (!cl_list_empty(&k->asking)) {
+        struct vm_counts_query *q = CL_LIST_ENTRY(k->asking.next, struct vm_counts_query, link);
+        cl_list_unlink(&q->link);
+        q->fn(q->arg, counts, err);
+    }
+}
+
 static void on_event(struct kvm_vm *k, const struct control_message *m)
 {
     if (m->type == CONTROL_UP && k->state == KVM_STARTING) {
@@ -69,6 +79,8 @@ static void on_event(struct kvm_vm *k, const struct control_message *m)
         k->base.events.on_up(k->base.arg);
     } else if (m->type == CONTROL_SAVED) {
         on_saved(k);
+    } else if (m->type == CONTROL_STATS_ARE) {
+        tell_counts(k, &m->stats.counts, NULL);
     } else if (m->type == CONTROL_ENDED) {
         vm_process_kill(&k->base.process,
                         m->ended.cause == CONTROL_END_STOPPED ? CL_E_CANCELLED : CL_E_GUEST,
@@ -243,7 +255,10 @@ static void on_started(void *arg)
 
 static void on_process_end(void *arg, const struct cl_err *why)
 {
+    struct cl_err err = {0};
     of(arg)->state = KVM_ENDING;
+    (void)cl_fail(&err, CL_E_UNAVAILABLE, 0, "the VM has ended");
+    tell_counts(of(arg), NULL, &err);
     vm_base_end(arg, why, kvm_free);
 }
 
@@ -259,6 +274,7 @@ static int kvm_start(struct cl_loop *loop, const struct vm_spec *spec,
     vm_base_init(&k->base, &birth);
     k->state = KVM_STARTING;
     k->control = -1;
+    cl_list_init(&k->asking);
     struct vm_fds far;
     struct gifts gifts;
     vm_fds_init(&far);
@@ -310,9 +326,21 @@ static int kvm_snapshot(struct vm *vm, vm_done_fn *done, void *arg, struct cl_er
     return 0;
 }
 
+static int kvm_ask_counts(struct vm *vm, struct vm_counts_query *query, struct cl_err *err)
+{
+    struct kvm_vm *k = of(vm);
+    if (k->state != KVM_UP && k->state != KVM_PAUSED)
+        return cl_fail(err, CL_E_STATE, 0, "the VM does not run");
+    if (cl_list_empty(&k->asking) && tell(k, CONTROL_STATS, err) < 0)
+        return -1;
+    cl_list_push(&k->asking, &query->link);
+    return 0;
+}
+
 #define KVM_VERBS \
     .snapshot_is_copy = true, .start = kvm_start, .pause = kvm_pause, .resume = kvm_resume, \
-    .grow_disk = kvm_grow_disk, .snapshot = kvm_snapshot, VM_BASE_VERBS
+    .grow_disk = kvm_grow_disk, .snapshot = kvm_snapshot, .ask_counts = kvm_ask_counts, \
+    VM_BASE_VERBS
 
 #define XENPV_LIMITS .vcpus_max = 1, .memory_max_mib = XENPV_MEM_MAX_MIB
 

@@ -73,6 +73,9 @@ struct guest *machine_guest(struct machine *m);
 const struct template *machine_template(const struct machine *m);
 const char *machine_name(const struct machine *m);
 bool machine_is_parked(const struct machine *m);
+/* UNIMPL where the VM's monitor counts nothing. */
+int machine_ask_counts(struct machine *m, struct vm_counts_query *query,
+                       struct cl_err *err) CL_MUST;
 int machine_stats(const struct machine *m, struct vm_stats *ret_stats, struct cl_err *err) CL_MUST;
 
 #endif

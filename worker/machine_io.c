@@ -536,3 +536,13 @@ int machine_stats(const struct machine *m, struct vm_stats *ret_stats, struct cl
         return cl_fail(err, CL_E_STATE, 0, "the VM has ended");
     return driver_of(m)->stats(m->vm, ret_stats, err);
 }
+
+int machine_ask_counts(struct machine *m, struct vm_counts_query *query, struct cl_err *err)
+{
+    if (!m->vm)
+        return cl_fail(err, CL_E_STATE, 0, "the VM has ended");
+    if (!driver_of(m)->ask_counts)
+        return cl_fail(err, CL_E_UNIMPL, 0, "VMs of the driver '%s' count nothing",
+                       driver_of(m)->name);
+    return driver_of(m)->ask_counts(m->vm, query, err);
+}

@@ -84,12 +84,6 @@ static void check_disk(struct session *s)
         s->closed[0] = '\0';
 }
 
-static Cloche__V1__GuestSeparation separation(bool is_shared)
-{
-    return is_shared ? CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED
-                     : CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_ISOLATED;
-}
-
 static void fill_load(struct session *s, struct load_message *m)
 {
     struct pool_flavour_info infos[POOL_FLAVOURS];
@@ -117,7 +111,7 @@ static void fill_load(struct session *s, struct load_message *m)
         w->default_memory_mib = t->m.default_memory_mib;
         w->warm = infos[i].parked;
         w->driver = (char *)(uintptr_t)t->driver->name;
-        w->guest_separation = separation(t->driver->is_shared);
+        w->guest_separation = unit_separation(t->driver->is_shared);
         m->list[m->load.n_templates++] = w;
     }
 }
@@ -196,7 +190,7 @@ static void on_started(void *arg, struct unit *u)
     m.image_key = (char *)(uintptr_t)t->m.image_key;
     m.snapshot_key = (char *)(uintptr_t)t->snapshot_key;
     m.driver = (char *)(uintptr_t)t->driver->name;
-    m.guest_separation = separation(t->driver->is_shared);
+    m.guest_separation = unit_separation(t->driver->is_shared);
     SESSION_REQUEST(body, STARTED, started, &m);
     (void)send_body(arg, &body);
 }
@@ -324,7 +318,7 @@ static void describe(const struct unit *u, Cloche__V1__RunningUnit *row)
         return;
     const struct vm_driver *driver = machine_template(u->machine)->driver;
     row->driver = (char *)(uintptr_t)driver->name;
-    row->guest_separation = separation(driver->is_shared);
+    row->guest_separation = unit_separation(driver->is_shared);
 }
 
 static void send_renew(void *arg)
@@ -529,7 +523,7 @@ static void send_hello(struct session *s)
     m.worker_id = (char *)(uintptr_t)s->o.worker_id;
     m.hostname = host;
     m.driver = (char *)(uintptr_t)s->o.driver;
-    m.guest_separation = separation(s->o.is_shared);
+    m.guest_separation = unit_separation(s->o.is_shared);
     m.load = &load.load;
     m.templates = load.load.templates;
     m.n_templates = load.load.n_templates;

@@ -107,6 +107,8 @@ void unit_end(struct unit *u, Cloche__V1__Outcome outcome, Cloche__V1__Reason re
 void unit_acknowledged(struct unit *u);
 void unit_set_deadline(struct unit *u, uint64_t deadline_ns);
 bool unit_is_live(const struct unit *u);
+/* What the guests of such a driver are. */
+Cloche__V1__GuestSeparation unit_separation(bool is_shared);
 
 /* Sandboxes. */
 int unit_exec(struct unit *u, const Cloche__V1__ExecStartCommand *start, struct exec **ret_exec,

@@ -19,6 +19,12 @@ static void set_state(struct unit *u, enum unit_state state)
     }
 }
 
+Cloche__V1__GuestSeparation unit_separation(bool is_shared)
+{
+    return is_shared ? CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED
+                     : CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_ISOLATED;
+}
+
 bool unit_is_live(const struct unit *u)
 {
     return u->state < UNIT_ENDED;

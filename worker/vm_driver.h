@@ -17,8 +17,10 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "base/list.h"
 #include "base/loop.h"
 #include "base/util.h"
+#include "vmm/counts.h"
 
 struct vm;
 struct template;
@@ -50,6 +52,14 @@ struct vm_stats {
     uint64_t pss_bytes; /* 0 where the host does not tell */
 };
 
+/* Who wants to know what the monitor counts; the caller's storage.  fn is called once, from the
+ * loop, with counts or with err; not any more once `link` is unlinked. */
+struct vm_counts_query {
+    struct cl_list link;
+    void (*fn)(void *arg, const struct vm_counts *counts, const struct cl_err *err);
+    void *arg;
+};
+
 typedef void vm_done_fn(void *arg, const struct cl_err *err); /* err == NULL: done */
 
 struct vm_driver {
@@ -78,6 +88,9 @@ struct vm_driver {
     /* Kill; on_end follows. */
     void (*stop)(struct vm *vm);
     int (*stats)(const struct vm *vm, struct vm_stats *ret_stats, struct cl_err *err) CL_MUST;
+    /* Ask the monitor for its counters; NULL = this kind of monitor has none.  Hostile: below
+     * CONTROL_STAT_MAX, but else whatever it likes, and it may never answer. */
+    int (*ask_counts)(struct vm *vm, struct vm_counts_query *query, struct cl_err *err) CL_MUST;
     pid_t (*pid)(const struct vm *vm);
     pid_t (*guard_pid)(const struct vm *vm);
 };

@@ -2,7 +2,7 @@
 """Sandboxes, the processes in them, and their files."""
 import time
 
-from harness import (DRIVERS, LONG, MIB, SECOND, Followed, Suite, code_of, command, error_of, follow, pb, random_bytes, sha256, until)
+from harness import (DRIVERS, LONG, MIB, SECOND, Followed, Suite, code_of, command, error_of, follow, pb, random_bytes, sha256, spec, until)
 
 suite = Suite("sandboxes")
 check, equal = suite.check, suite.equal
@@ -109,6 +109,41 @@ def life(c):
     equal("the same idempotency key answers the same sandbox", a.id, b.id)
     t.sandboxes.Kill(pb.KillRequest(sandbox_id=a.id))
     box.kill()
+
+
+def stats_of(client, unit_id):
+    return client.sandboxes.Stats(pb.StatsRequest(unit_id=unit_id)).stats
+
+
+@suite.scenario
+def counters(c):
+    """What is counted of a VM: where its monitor counts, and for its own tenant only."""
+    t, other = c.tenant("counted"), c.tenant("curious")
+    box = Box(t, ttl=8)
+    before = stats_of(t, box.id)
+    has, names = box.sandbox.driver.startswith("kvm"), [n.name for n in before.counters]
+    equal("its driver and kind are told", (before.driver, before.guest_separation), (box.sandbox.driver, box.sandbox.guest_separation))
+    check("the host's figures are there", before.cpu_ns > 0 and before.memory_bytes > 0, before)
+    equal("there are counters where the monitor counts, and none where it does not", (before.has_counters, len(names) > 20), (has, has))
+    box.exec("cat", "/etc/os-release", "/proc/cpuinfo")
+    old, new = ({n.name: n.value for n in s.counters} for s in (before, stats_of(t, box.id)))
+    check("no counter goes back, none is negative or beyond what can be", all(old[n] <= new[n] < 2**53 for n in names), (old, new))
+    if has:
+        check("an exec is a kick of the channel at least, and an interrupt", new["kicks.vsock"] > old["kicks.vsock"] > 0
+              and new["interrupts.vsock"] > old["interrupts.vsock"] > 0, (old, new))
+        check("a card that is not there has nothing to count", new["kicks.net"] == new["exits.net"] == 0, new)
+    for who, unit in ((other, box.id), (t, "sbx_01m00000000000000000000000"), (t, "job_01m00000000000000000000000"), (t, "x"), (t, "")):
+        equal(f"nobody sees what is not its own: '{unit[:8]}'", code_of(error_of(stats_of, who, unit)), "NOT_FOUND")
+    f = Followed()
+    stream = t.jobs.Run(pb.RunRequest(spec=spec("sleep", "3")), timeout=60)
+    for event in stream:
+        if f.take(event) == "started":
+            job = until(lambda: error_of(stats_of, t, f.job_id) is None and stats_of(t, f.job_id), 3)
+            check("a job's VM has them, too", job and job.has_counters == has and job.driver in DRIVERS, job)
+            equal("… for its tenant", code_of(error_of(stats_of, other, f.job_id)), "NOT_FOUND")
+    equal("… until it has ended", (f.outcome, code_of(error_of(stats_of, t, f.job_id))), ("EXITED", "NOT_FOUND"))
+    ended = until(lambda: error_of(stats_of, t, box.id) is not None, 16, every=0.5)
+    check("looking does not keep a sandbox", ended and box.ends(5), box.get())
 
 
 @suite.scenario

@@ -26,6 +26,18 @@ def told(c):
 
 
 @suite.scenario
+def counted(c):
+    """Why the guest is left: by what it asks of the agent's channel, and hardly by anything else."""
+    box = c.admin.sandboxes.Create(pb.CreateRequest(template="python", ttl_ns=60 * 10**9), timeout=60).sandbox
+    stats = c.admin.sandboxes.Stats(pb.StatsRequest(unit_id=box.id)).stats
+    n = {counter.name: counter.value for counter in stats.counters}
+    check("its kicks and interrupts are counted", n["kicks.vsock"] > 0 and n["interrupts.vsock"] > 0, n)
+    check("… and what it has no controller and no card for is not", n["exits.interrupt-chip"] == n["kicks.net"] == n["interrupts.net"] == 0, n)
+    check("… and what KVM itself does for it", n["kvm.exits"] > n["kicks.vsock"] and n["kvm.interrupts"] > 0, n)
+    c.admin.sandboxes.Kill(pb.KillRequest(sandbox_id=box.id))
+
+
+@suite.scenario
 def clones(c):
     differ(suite, c, {"xen"})
 
