@@ -73,6 +73,9 @@ extern const size_t host_commands_n, job_commands_n, sandbox_commands_n, file_co
 extern const size_t tenant_commands_n, template_commands_n, audit_commands_n, doctor_commands_n;
 extern const size_t fleet_commands_n, code_commands_n;
 
+extern const struct cli_command vm_commands[];
+extern const size_t vm_commands_n;
+
 /* `mcp` */
 extern const struct cli_command mcp_commands[];
 extern const size_t mcp_commands_n;

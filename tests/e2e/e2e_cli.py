@@ -157,7 +157,16 @@ def keeps_sandboxes(c):
     check("… intact", hashlib.sha256(data).hexdigest().encode() in p.stdout, p)
     exits("cp brings a file out", c("cp", f"{box}:/tmp/in/deep/data", "."), 0)
     check("… intact", (c.dir / "data").is_file() and (c.dir / "data").read_bytes() == data)
+    stats = c.json("vm", "stats", box)
+    driver = c.json("sandbox", "get", box)["driver"]
+    equal("vm stats names the VM's driver", (stats["id"], stats["driver"], stats["cpu_ms"] > 0), (box, driver, True))
+    has, out = driver.startswith("kvm"), c("vm", "stats", box).stdout.decode()
+    check("… has counters, or says that there are none", stats["counters"]["kicks.vsock"] > 0 and stats["monitor_exits"] > 0 and "kicks.vsock" in out
+          if has else stats["counters"] is None and stats["monitor_exits"] is None and "no counters: QEMU keeps none" in out, (stats, out))
+    check("… those that are 0 only with --all", ("kicks.net" in out, "kicks.net" in c("vm", "stats", "--all", box).stdout.decode()) == (False, has), out)
     exits("rm ends it", c("rm", box), 0)
+    exits("vm stats of what has ended fails, and says how to go on", c("vm", "stats", box), 1, err="remedy:")
+    exits("… and so does that of nothing", c("vm", "stats"), 2, err="remedy: cloche vm stats --help")
     exits("then exec is refused", c("exec", box, "--", "true"), 125)
 
 
@@ -192,7 +201,7 @@ def proves_it(c):
     figures = [host["transition_ns"], host["page_fault_ns"]]
     check("… what KVM takes, or why that is not known", all(0 < ns < 10_000_000 for ns in figures) and host["cost_samples"] > 100
           and host["transition_by"] in ("SYSCALL", "CPUID") if host["kvm_node"] else figures == [0, 0] and host["costs_why"], host)
-    out = c("doctor").stdout
+    out = c("doctor").stdout.decode()
     check("… in both ways of saying it", "kvm costs" in out and ("out of a guest and back" in out) == (figures[0] > 0), out)
     for word in ("up", "run", "sandbox", "cp", "audit", "doctor"):
         check(f"{word} --help teaches", len(c(word, "--help").stdout) > 200, word)
