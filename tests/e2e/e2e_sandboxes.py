@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Sandboxes, the processes in them, and their files."""
+import os
+import signal
 import time
 
-from harness import (DRIVERS, LONG, MIB, SECOND, Followed, Suite, code_of, command, error_of, follow, pb, random_bytes, sha256, spec, until)
+from harness import (DRIVERS, LONG, MIB, SECOND, Followed, Suite, code_of, command, error_of, follow, in_parallel, pb, random_bytes, sha256, spec, until)
 
 suite = Suite("sandboxes")
 check, equal = suite.check, suite.equal
@@ -144,6 +146,24 @@ def counters(c):
     equal("… until it has ended", (f.outcome, code_of(error_of(stats_of, t, f.job_id))), ("EXITED", "NOT_FOUND"))
     ended = until(lambda: error_of(stats_of, t, box.id) is not None, 16, every=0.5)
     check("looking does not keep a sandbox", ended and box.ends(5), box.get())
+
+
+@suite.scenario
+def counters_of_many_and_of_a_silent_one(c):
+    box = Box(c.admin)
+    answers = in_parallel(lambda _: stats_of(c.admin, box.id), list(range(50)))
+    equal("fifty who ask at once are all answered", [type(a).__name__ for a in answers], ["VmStats"] * 50)
+    pid = c.vm_of(box.id)
+    os.kill(pid, signal.SIGSTOP)
+    answers = in_parallel(lambda _: code_of(error_of(stats_of, c.admin, box.id)), list(range(3)))
+    has = box.sandbox.driver.startswith("kvm")
+    equal("a monitor that is silent is not waited for, and one that counts nothing not asked", answers, ["DEADLINE_EXCEEDED" if has else "OK"] * 3)
+    os.kill(pid, signal.SIGCONT)
+    equal("once it speaks again, it is heard", code_of(error_of(stats_of, c.admin, box.id)), "OK")
+    equal("… and its guest is as it was", bytes(box.exec("echo", "hello").out), b"hello\n")
+    os.kill(pid, signal.SIGSTOP)
+    asking = in_parallel(lambda what: code_of(error_of(what)), [lambda: stats_of(c.admin, box.id), lambda: (time.sleep(0.5), box.kill())])
+    check("who asks a VM that ends is told so", asking == (["UNAVAILABLE", "OK"] if has else ["OK", "OK"]), asking)
 
 
 @suite.scenario
