@@ -22,7 +22,7 @@ static bool is_prefix(uint8_t byte)
 
 static struct instruction decode(uint64_t rip)
 {
-    const uint8_t *code = (const uint8_t *)rip;
+    const uint8_t *code = guest(rip);
     struct instruction in = {0};
     unsigned n = 0;
     while (n < PREFIXES_MAX && is_prefix(code[n]))

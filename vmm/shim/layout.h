@@ -30,9 +30,11 @@
 
 #define SHIM_SLOT_FIRST 257
 #define SHIM_SLOTS 3
+#ifndef SHIM_VA /* a fuzz target has it where a process can */
 #define SHIM_M2P_VA SHIM_U64(0xffff808000000000)
 #define SHIM_VA SHIM_U64(0xffff810000000000)
 #define SHIM_FRAMES_VA SHIM_U64(0xffff818000000000)
+#endif
 
 /* Offsets in the area, and so from SHIM_VA. */
 #define SHIM_CODE 0x0     /* starts with struct shim_head */

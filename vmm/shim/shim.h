@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "vmm/shim/hardware.h"
 #include "vmm/shim/state.h"
 #include "vmm/shim/xen.h"
 
@@ -43,12 +44,6 @@ static inline struct xen_vcpu_info *vcpu_info(void)
     return (struct xen_vcpu_info *)shim()->vcpu_info;
 }
 
-/* An address that the guest's kernel gave. */
-static inline void *guest(uint64_t address)
-{
-    return (void *)address;
-}
-
 /* A frame of the guest's RAM. */
 static inline void *frame_at(uint64_t frame)
 {
@@ -58,42 +53,6 @@ static inline void *frame_at(uint64_t frame)
 static inline bool is_frame(uint64_t frame)
 {
     return frame < shim()->frames;
-}
-
-static inline void write_fs_base(uint64_t base)
-{
-    __asm__ volatile("wrfsbase %0" ::"r"(base));
-}
-
-static inline uint64_t read_fs_base(void)
-{
-    uint64_t base;
-    __asm__ volatile("rdfsbase %0" : "=r"(base));
-    return base;
-}
-
-static inline void write_gs_base(uint64_t base)
-{
-    __asm__ volatile("wrgsbase %0" ::"r"(base));
-}
-
-static inline uint64_t read_gs_base(void)
-{
-    uint64_t base;
-    __asm__ volatile("rdgsbase %0" : "=r"(base));
-    return base;
-}
-
-static inline uint64_t read_tsc(void)
-{
-    uint32_t low, high;
-    __asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
-    return low | (uint64_t)high << 32;
-}
-
-static inline void write_port(uint16_t port, uint8_t value)
-{
-    __asm__ volatile("outb %0, %1" ::"a"(value), "Nd"(port) : "memory");
 }
 
 /* entry.S */

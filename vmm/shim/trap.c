@@ -18,30 +18,31 @@ _Noreturn void give_up(uint32_t why, uint64_t ip, uint64_t address)
         write_port(SHIM_PORT, SHIM_GIVE_UP);
 }
 
-static void push(uint64_t **sp, uint64_t word)
+static void push(uint64_t *sp, uint64_t word)
 {
-    *--*sp = word;
+    *sp -= sizeof word;
+    *(uint64_t *)guest(*sp) = word;
 }
 
 /* To the kernel's stack when user code was interrupted. */
-static uint64_t *switch_stack(struct frame *f)
+static uint64_t switch_stack(struct frame *f)
 {
     struct shim_state *s = shim();
     if (!s->user)
-        return (uint64_t *)(f->rsp & ~UINT64_C(15));
+        return f->rsp & ~UINT64_C(15);
     s->user = 0;
     s->user_gs = read_gs_base();
     write_gs_base(s->kernel_gs);
-    return (uint64_t *)(s->kernel_sp & ~UINT64_C(15));
+    return s->kernel_sp & ~UINT64_C(15);
 }
 
 void bounce(struct frame *f, uint64_t handler, bool has_error, bool masks)
 {
     struct xen_vcpu_info *v = vcpu_info();
     uint64_t cs = shim()->user ? 0xe000 | (f->cs & 0xff) : XEN_CS_KERNEL;
-    uint64_t *sp = switch_stack(f);
-    (void)mmu_open_path((uint64_t)sp - 1); /* here it may not fault: its own frame would be lost */
-    (void)mmu_open_path((uint64_t)(sp - WORDS));
+    uint64_t sp = switch_stack(f);
+    (void)mmu_open_path(sp - 1); /* here it may not fault: its own frame would be lost */
+    (void)mmu_open_path(sp - WORDS * sizeof sp);
     push(&sp, XEN_DS);
     push(&sp, f->rsp);
     push(&sp, (f->flags & ~FLAGS_DROPPED) | (v->upcall_mask ? 0 : FLAG_IF));
@@ -54,7 +55,7 @@ void bounce(struct frame *f, uint64_t handler, bool has_error, bool masks)
     f->rip = handler;
     f->cs = SHIM_CS3;
     f->flags = FLAG_IF | 2;
-    f->rsp = (uint64_t)sp;
+    f->rsp = sp;
     f->ss = SHIM_DS3;
     if (masks)
         v->upcall_mask = 1;
