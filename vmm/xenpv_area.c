@@ -270,7 +270,6 @@ static void put_state(struct area *a, const struct xenpv_plan *plan,
     enum { TICKS_PER_NS = 1000000 }; /* of a TSC of so many kHz */
     struct shim_state *s = (void *)(a->host + SHIM_STATE);
     s->frames = a->frames;
-    s->area_frame = a->gpa / XENPV_PAGE;
     s->is_isolated = input->is_isolated;
     memcpy(s->slots, slots, sizeof s->slots);
     s->user_slots[SLOT_OF_SHIM] = map_user_view(a);

@@ -36,11 +36,12 @@ static unsigned index_at(uint64_t va, int level)
     return (unsigned)(va >> (12 + 9 * (level - 1))) & (ENTRIES - 1);
 }
 
-/* The entry for va at this level of the table in `frame`; NULL when the table is not RAM. */
+/* The entry for va at this level of the table in `frame`; NULL when the table is not the guest's
+ * RAM: what maps the shim stays as the monitor made it. */
 static uint64_t *entry_at(uint64_t frame, uint64_t va, int level)
 {
     uint64_t *table = frame_at(frame);
-    return is_frame(frame) || frame >= shim()->area_frame ? &table[index_at(va, level)] : NULL;
+    return is_frame(frame) ? &table[index_at(va, level)] : NULL;
 }
 
 /* The last entry on the way to va, of a page of 4 KiB; NULL when there is none. */

@@ -60,7 +60,6 @@ struct shim_state {
     /* by the monitor */
     uint64_t is_isolated;                               /* user code runs in the user view */
     uint64_t frames;                                    /* of RAM, without the area */
-    uint64_t area_frame;                                /* the first of the area */
     uint64_t slots[SHIM_SLOTS], user_slots[SHIM_SLOTS]; /* of a top-level table */
     uint64_t console_frame;
     uint64_t tsc_start; /* when the guest's time was 0 */
