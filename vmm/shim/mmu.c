@@ -207,6 +207,8 @@ struct extended {
 };
 enum {
     PIN_L1 = 0,
+    PIN_L2 = 1,
+    PIN_L3 = 2,
     PIN_L4 = 3,
     UNPIN = 4,
     NEW_ROOT = 5,
@@ -275,9 +277,13 @@ static int on_frame(const struct extended *x)
     case PIN_L1: /* tables of user memory, as a rule, by the thousand */
         *level_of(x->frame) = 1;
         return 0;
-    default: /* PIN_L2 to PIN_L4 */
+    case PIN_L2:
+    case PIN_L3:
+    case PIN_L4:
         open_table(x->frame, (int)x->command + 1);
         return 0;
+    default:
+        return -XEN_ENOSYS;
     }
 }
 
@@ -301,7 +307,7 @@ static int do_extended(const struct extended *x)
     case SET_LDT:
         return x->more == 0 ? 0 : -XEN_ENOSYS; /* no entries */
     default:
-        return x->command <= COPY_PAGE ? on_frame(x) : -XEN_ENOSYS;
+        return on_frame(x);
     }
 }
 
