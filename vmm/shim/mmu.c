@@ -225,8 +225,11 @@ enum {
     COPY_PAGE = 17,
 };
 
+/* One table is never both views: what is in one for the kernel, user code would have. */
 static int new_root(uint64_t frame)
 {
+    if (shim()->is_isolated && frame << 12 == doors()->user_root)
+        return -XEN_EINVAL;
     open_table(frame, 4);
     put_slots(frame, shim()->slots);
     doors()->kernel_root = frame << 12;
@@ -240,7 +243,7 @@ static int new_user_root(uint64_t frame)
 {
     if (!shim()->is_isolated)
         return 0;
-    if (!is_frame(frame))
+    if (!is_frame(frame) || frame << 12 == doors()->kernel_root)
         return -XEN_EINVAL;
     if (frame != 0) {
         open_table(frame, 4);
