@@ -100,30 +100,32 @@ struct register_info {
     uint32_t offset, pad;
 };
 
-/* The kernel moves its struct vcpu_info out of the shared page. */
+/* The kernel moves its struct vcpu_info out of the shared page: to anywhere in its RAM, so over its
+ * old place or over these arguments, too. */
 static int64_t move_vcpu_info(const struct register_info *r)
 {
     enum { PAGE = 4096 };
-    uint64_t offset = r->offset;
-    if (!is_frame(r->frame) || offset % 8 != 0 || offset > PAGE - sizeof(struct xen_vcpu_info))
+    const struct xen_vcpu_info now = *vcpu_info();
+    uint64_t frame = r->frame, offset = r->offset;
+    if (!is_frame(frame) || offset % 8 != 0 || offset > PAGE - sizeof now)
         return -XEN_EINVAL;
-    struct xen_vcpu_info *to = (void *)((uint8_t *)frame_at(r->frame) + offset);
-    *to = *vcpu_info();
+    struct xen_vcpu_info *to = (void *)((uint8_t *)frame_at(frame) + offset);
+    *to = now;
     shim()->vcpu_info = (uint64_t)to;
-    shim()->times[SHIM_TIME_VCPU] =
-        (r->frame << 12) + offset + offsetof(struct xen_vcpu_info, time);
+    shim()->times[SHIM_TIME_VCPU] = (frame << 12) + offset + offsetof(struct xen_vcpu_info, time);
     return 0;
 }
 
 /* A copy of the time for the vDSO, which user code reads without a system call; at 0, no more. */
 static int64_t copy_time(const uint64_t *address)
 {
-    uint64_t gpa = 0;
-    if (*address != 0) {
-        gpa = mmu_physical(*address);
+    const struct xen_time_info now = vcpu_info()->time;
+    uint64_t gpa = 0, at = *address;
+    if (at != 0) {
+        gpa = mmu_physical(at);
         if (gpa == 0)
             return -XEN_EINVAL;
-        *(struct xen_time_info *)guest(*address) = vcpu_info()->time;
+        *(struct xen_time_info *)guest(at) = now;
     }
     shim()->times[SHIM_TIME_VDSO] = gpa;
     return 0;

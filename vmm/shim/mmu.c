@@ -318,7 +318,9 @@ int64_t mmu_extended(uint64_t ops, uint64_t n)
 {
     const struct extended *x = guest(ops);
     int rc = 0;
-    for (uint64_t i = 0; i < n && rc == 0; i++)
-        rc = do_extended(&x[i]);
+    for (uint64_t i = 0; i < n && rc == 0; i++) {
+        struct extended one = x[i]; /* the list may lie in what it changes */
+        rc = do_extended(&one);
+    }
     return rc;
 }
