@@ -80,7 +80,7 @@ enum { CONTROL_MAC_BYTES = 6 };
 enum control_boot {
     CONTROL_BOOT_BY_PVH = 1U << 0,   /* even where the kernel has a 64-bit entry */
     CONTROL_BOOT_OWN_RAM = 1U << 1,  /* in memory of its own, which SAVE writes to CONTROL_FD_RAM */
-    CONTROL_BOOT_BY_XENPV = 1U << 2, /* by Xen PV: 1 vCPU; not with CONTROL_BOOT_BY_PVH */
+    CONTROL_BOOT_BY_XENPV = 1U << 2, /* by Xen PV: up to 4 vCPUs; not with CONTROL_BOOT_BY_PVH */
     CONTROL_BOOT_ISOLATED = 1U << 3, /* with CONTROL_BOOT_BY_XENPV only: the mode (vmm/xenpv.h) */
 };
 

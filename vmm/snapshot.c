@@ -186,7 +186,7 @@ static int set_vcpus(struct vm *vm, struct vcpu_state *states, const struct cloc
 {
     bool is_xenpv = vm->config.entry == VM_ENTRY_XENPV;
     uint64_t slept = __rdtsc() - clock->host_tsc;
-    if (is_xenpv && xenpv_wake(&vm->mem, slept, &vm->xenpv, err) < 0)
+    if (is_xenpv && xenpv_wake(&vm->mem, vm->n_vcpus, slept, &vm->xenpv, err) < 0)
         return -1;
     for (unsigned i = 0; i < vm->n_vcpus; i++) {
         states[i].tsc_offset -= is_xenpv ? 0 : slept;

@@ -114,9 +114,10 @@ static int check_xenpv(const struct vm_config *config, struct cl_err *err)
         return cl_fail(err, CL_E_UNIMPL, 0,
                        "a kernel is entered by Xen PV only where KVM interprets ring 0; this "
                        "processor has VMX or SVM, boot it the ordinary way");
-    if (config->vcpus > 1)
+    if (config->vcpus > XENPV_VCPUS_MAX)
         return cl_fail(err, CL_E_UNIMPL, 0,
-                       "%u vCPUs; a machine that is entered by Xen PV has 1 so far", config->vcpus);
+                       "%u vCPUs; a machine that is entered by Xen PV has at most %d",
+                       config->vcpus, XENPV_VCPUS_MAX);
     return 0;
 }
 
@@ -302,18 +303,23 @@ static struct acpi_machine machine_of(const struct vm *vm)
 
 static int boot_xenpv(struct vm *vm, struct cl_err *err)
 {
-    struct xenpv_entry entry;
+    struct xenpv_entry entries[XENPV_VCPUS_MAX];
     struct xenpv_input input = {.kernel_fd = vm->config.kernel_fd,
                                 .initrd_fd = vm->config.initrd_fd,
                                 .cmdline = vm->config.cmdline,
-                                .cpuid = &vm->cpuid[0],
+                                .cpuids = vm->cpuid,
+                                .vcpus = vm->n_vcpus,
                                 .is_isolated = vm->config.is_isolated,
                                 .now_ns = cl_wall_ns(),
                                 .tsc = __rdtsc()};
     if (vcpu_state_tsc_khz(vm->vcpus[0].fd, &input.tsc_khz, err) < 0 ||
-        xenpv_load(&vm->mem, &input, &vm->xenpv, &entry, err) < 0)
+        xenpv_load(&vm->mem, &input, &vm->xenpv, entries, err) < 0)
         return -1;
-    return xenpv_set_registers(vm->vcpus[0].fd, &entry, &vm->cpuid[0], err);
+    for (unsigned i = 0; i < vm->n_vcpus; i++) {
+        if (xenpv_set_registers(vm->vcpus[i].fd, &entries[i], &vm->cpuid[i], err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 int vm_boot(struct vm *vm, struct cl_err *err)

@@ -21,7 +21,8 @@ enum {
 };
 #define CR0_LONG UINT64_C(0x80050033)     /* PG AM WP NE ET MP PE */
 #define EFER_LONG UINT64_C(0xd01)         /* NXE LMA LME SCE */
-#define APIC_BASE_X2 UINT64_C(0xfee00d00) /* enabled, x2APIC, first processor */
+#define APIC_BASE_X2 UINT64_C(0xfee00c00) /* enabled, x2APIC */
+#define APIC_BASE_FIRST UINT64_C(0x100)   /* processor */
 #define STAR ((uint64_t)0x23 << 48 | (uint64_t)SHIM_CS0 << 32)
 /* DF and TF, NT, with which IRETQ faults, and AC, with which the kernel would. */
 #define SYSCALL_CLEARS UINT64_C(0x44500)
@@ -50,17 +51,17 @@ static int set_special(int vcpu_fd, const struct xenpv_entry *entry, struct cl_e
     s.cr3 = entry->root;
     s.cr4 = CR4_PAE | CR4_OSFXSR | CR4_OSXMMEXCPT | CR4_FSGSBASE | CR4_OSXSAVE;
     s.efer = EFER_LONG;
-    s.apic_base = APIC_BASE_X2;
+    s.apic_base = APIC_BASE_X2 | (entry->vcpu == 0 ? APIC_BASE_FIRST : 0);
     s.cs = segment(SHIM_CS3, CODE);
     s.ss = segment(SHIM_DS3, DATA);
     s.ds = s.es = s.fs = s.gs = segment(0, DATA);
-    s.tr = (struct kvm_segment){.base = SHIM_VA + SHIM_TSS,
+    s.tr = (struct kvm_segment){.base = entry->slice + SHIM_TSS,
                                 .limit = SHIM_TSS_LIMIT,
                                 .selector = SHIM_TR,
                                 .type = BUSY_TSS,
                                 .present = 1};
-    s.gdt = (struct kvm_dtable){.base = SHIM_VA + SHIM_GDT, .limit = SHIM_TR + 15};
-    s.idt = (struct kvm_dtable){.base = SHIM_VA + SHIM_IDT, .limit = 0xfff};
+    s.gdt = (struct kvm_dtable){.base = entry->slice + SHIM_GDT, .limit = SHIM_TR + 15};
+    s.idt = (struct kvm_dtable){.base = entry->slice + SHIM_IDT, .limit = 0xfff};
     return KVM_CALL(vcpu_fd, KVM_SET_SREGS, &s, err);
 }
 
@@ -99,6 +100,13 @@ static int set_msrs(int vcpu_fd, const struct xenpv_entry *entry, struct cl_err 
     return msr_write(vcpu_fd, &msrs, err);
 }
 
+/* KVM lets all but the first wait for another's INIT. */
+static int set_running(int vcpu_fd, struct cl_err *err)
+{
+    struct kvm_mp_state mp = {.mp_state = KVM_MP_STATE_RUNNABLE};
+    return KVM_CALL(vcpu_fd, KVM_SET_MP_STATE, &mp, err);
+}
+
 int xenpv_set_registers(int vcpu_fd, const struct xenpv_entry *entry,
                         const struct kvm_cpuid_table *cpuid, struct cl_err *err)
 {
@@ -106,7 +114,7 @@ int xenpv_set_registers(int vcpu_fd, const struct xenpv_entry *entry,
         .rip = entry->rip, .rsp = entry->rsp, .rsi = entry->rsi, .rflags = FLAG_IF | 2};
     if (set_special(vcpu_fd, entry, err) < 0 || set_xcr0(vcpu_fd, cpuid, err) < 0 ||
         set_local_apic(vcpu_fd, err) < 0 || set_msrs(vcpu_fd, entry, err) < 0 ||
-        vcpu_state_set_tsc_offset(vcpu_fd, 0, err) < 0)
+        vcpu_state_set_tsc_offset(vcpu_fd, 0, err) < 0 || set_running(vcpu_fd, err) < 0)
         return -1;
     return KVM_CALL(vcpu_fd, KVM_SET_REGS, &r, err);
 }
@@ -117,7 +125,7 @@ int xenpv_set_registers(int vcpu_fd, const struct xenpv_entry *entry,
 static int move_birth(const struct guest_mem *mem, uint64_t area, uint64_t slept,
                       struct cl_err *err)
 {
-    struct gpa at = {area + SHIM_STATE + offsetof(struct shim_state, tsc_start)};
+    struct gpa at = {area + SHIM_COMMON + offsetof(struct shim_common, tsc_start)};
     uint64_t tsc;
     if (gm_read(mem, at, &tsc, sizeof tsc) < 0)
         return cl_fail(err, CL_E_INVALID, 0, "no shim in this memory");
@@ -138,17 +146,29 @@ static void move_copy(const struct guest_mem *mem, uint64_t gpa, uint64_t slept)
     (void)!gm_write(mem, (struct gpa){gpa}, &time, sizeof time);
 }
 
-int xenpv_wake(const struct guest_mem *mem, uint64_t slept, struct xenpv *ret_xenpv,
-               struct cl_err *err)
+/* Of one vCPU.  Its local APIC interrupts at once, because that time of the TSC is over, but not
+ * yet the guest's: the shim must not take it for an interrupt of another kind. */
+static void wake_vcpu(const struct guest_mem *mem, uint64_t state, uint64_t slept)
 {
-    uint64_t area, times[SHIM_TIMES];
-    if (xenpv_divide(mem, &area, err) < 0 || move_birth(mem, area, slept, err) < 0)
-        return -1;
-    struct gpa at = {area + SHIM_STATE + offsetof(struct shim_state, times)};
-    if (gm_read(mem, at, times, sizeof times) < 0)
-        return cl_fail(err, CL_E_INVALID, 0, "no shim in this memory");
+    const uint64_t never = 0;
+    uint64_t times[SHIM_TIMES];
+    if (gm_read(mem, (struct gpa){state + offsetof(struct shim_state, times)}, times,
+                sizeof times) < 0)
+        return; /* the area has room for all slices */
     for (int i = 0; i < SHIM_TIMES; i++)
         move_copy(mem, times[i], slept);
+    (void)!gm_write(mem, (struct gpa){state + offsetof(struct shim_state, armed_ns)}, &never,
+                    sizeof never);
+}
+
+int xenpv_wake(const struct guest_mem *mem, unsigned vcpus, uint64_t slept, struct xenpv *ret_xenpv,
+               struct cl_err *err)
+{
+    uint64_t area;
+    if (xenpv_divide(mem, &area, err) < 0 || move_birth(mem, area, slept, err) < 0)
+        return -1;
+    for (unsigned i = 0; i < vcpus; i++)
+        wake_vcpu(mem, area + (uint64_t)i * SHIM_SLICE + SHIM_STATE, slept);
     *ret_xenpv = (struct xenpv){.on = true, .area = area};
     return 0;
 }

@@ -32,6 +32,8 @@
 #include "vmm/mem.h"
 #include "vmm/serial.h"
 
+enum { XENPV_VCPUS_MAX = 4 };
+
 /* What the machine keeps. */
 struct xenpv {
     bool on;       /* its guest was entered so */
@@ -45,31 +47,35 @@ struct xenpv_input {
     int kernel_fd; /* vmlinux with Xen's notes */
     int initrd_fd; /* -1 = none */
     const char *cmdline;
-    const struct kvm_cpuid_table *cpuid; /* KVM's, of the vCPU */
-    bool is_isolated;                    /* mode */
-    uint64_t now_ns;                     /* wall clock */
-    uint64_t tsc;                        /* the host's, of the same moment */
+    const struct kvm_cpuid_table *cpuids; /* KVM's, of each vCPU */
+    unsigned vcpus;                       /* 1 to XENPV_VCPUS_MAX */
+    bool is_isolated;                     /* mode */
+    uint64_t now_ns;                      /* wall clock */
+    uint64_t tsc;                         /* the host's, of the same moment */
     uint32_t tsc_khz;
 };
 
-/* The first registers. */
+/* A vCPU's first registers: the kernel's on the first one, the others wait in the shim until the
+ * kernel starts them. */
 struct xenpv_entry {
-    uint64_t rip, rsp, rsi; /* linear */
-    uint64_t root;          /* guest-physical: its page tables */
-    uint64_t on_syscall;    /* linear: the shim's */
+    unsigned vcpu;
+    uint64_t rip, rsp, rsi;     /* linear */
+    uint64_t root;              /* guest-physical: its page tables */
+    uint64_t slice, on_syscall; /* linear: its part of the shim, and where SYSCALL leads to */
 };
 
 /* Kernel, initrd, shim and all that Xen would tell the kernel, into memory, which must be zero and
  * at most 3 GiB.  INVALID names what the kernel lacks. */
 int xenpv_load(const struct guest_mem *mem, const struct xenpv_input *input,
-               struct xenpv *ret_xenpv, struct xenpv_entry *ret_entry, struct cl_err *err) CL_MUST;
-/* The only vCPU to its entry, with its local APIC; its TSC becomes the host's. */
+               struct xenpv *ret_xenpv, struct xenpv_entry ret_entries[static XENPV_VCPUS_MAX],
+               struct cl_err *err) CL_MUST;
+/* A vCPU to its entry, with its local APIC; its TSC becomes the host's. */
 int xenpv_set_registers(int vcpu_fd, const struct xenpv_entry *entry,
                         const struct kvm_cpuid_table *cpuid, struct cl_err *err) CL_MUST;
-/* In the memory of a clone, before its vCPU gets its registers: what the shim keeps is all there.
+/* In the memory of a clone, before its vCPUs get their registers: what the shim keeps is all there.
  * Its time goes on from where it was, so many ticks of the host's TSC ago; the TSC itself, which
  * CPL3 reads natively, does not.  INVALID when memory has no room for a shim. */
-int xenpv_wake(const struct guest_mem *mem, uint64_t slept, struct xenpv *ret_xenpv,
+int xenpv_wake(const struct guest_mem *mem, unsigned vcpus, uint64_t slept, struct xenpv *ret_xenpv,
                struct cl_err *err) CL_MUST;
 /* The guest wrote this byte to SHIM_PORT: read its letter.  False when it gave up. */
 bool xenpv_on_mail(struct xenpv *xenpv, const struct guest_mem *mem, uint8_t word,

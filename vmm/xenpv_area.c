@@ -8,8 +8,11 @@
 #include "vmm/shim/xen.h"
 #include "vmm/xenpv_priv.h"
 
-extern const uint8_t shim_code[]; /* generated of vmm/shim */
-extern const size_t shim_code_size;
+/* Generated of vmm/shim, one for each slice. */
+extern const uint8_t shim_code_0[], shim_code_1[], shim_code_2[], shim_code_3[];
+extern const size_t shim_code_0_size;
+static const uint8_t *const shim_codes[] = {shim_code_0, shim_code_1, shim_code_2, shim_code_3};
+_Static_assert(CL_COUNT(shim_codes) == SHIM_CPUS_MAX, "one for each slice");
 
 enum { PRESENT = 1, WRITABLE = 2, USER = 4, ACCESSED_DIRTY = 0x60, LARGE = 0x80, ENTRIES = 512 };
 enum { TABLE = PRESENT | WRITABLE | USER | ACCESSED_DIRTY };
@@ -23,8 +26,23 @@ struct area {
     uint8_t *host;
     uint64_t gpa, bytes;
     uint64_t frames; /* of RAM in front of it */
-    unsigned n_tables;
+    unsigned n_tables, n_cpus;
 };
+
+/* A vCPU's slice of it. */
+struct slice {
+    uint8_t *host;
+    uint64_t va;
+    struct shim_head head; /* of its code */
+};
+
+static struct slice slice_of(const struct area *a, unsigned cpu)
+{
+    struct slice s = {.host = a->host + (size_t)cpu * SHIM_SLICE,
+                      .va = SHIM_VA + (uint64_t)cpu * SHIM_SLICE};
+    memcpy(&s.head, shim_codes[cpu], sizeof s.head);
+    return s;
+}
 
 static uint64_t m2p_bytes(uint64_t mem_bytes)
 {
@@ -49,27 +67,28 @@ int xenpv_divide(const struct guest_mem *mem, uint64_t *ret_area, struct cl_err 
 
 /* --- the shim's state ---------------------------------------------------------------------- */
 
-static void put_msrs(struct shim_state *s)
+static void put_msrs(struct shim_common *c)
 {
     struct msr_set set;
     msr_xenpv(&set);
-    s->n_msrs = CL_MIN(set.nmsrs, (uint32_t)SHIM_MSRS_MAX);
-    for (uint32_t i = 0; i < s->n_msrs; i++)
-        s->msrs[i] = (struct shim_msr){.index = set.entries[i].index, .value = set.entries[i].data};
+    c->n_msrs = CL_MIN(set.nmsrs, (uint32_t)SHIM_MSRS_MAX);
+    for (uint32_t i = 0; i < c->n_msrs; i++)
+        c->msrs[i] = (struct shim_msr){.index = set.entries[i].index, .value = set.entries[i].data};
 }
 
-static void put_cpuid(struct area *a, struct shim_state *s, const struct kvm_cpuid_table *of_kvm)
+/* How many leaves. */
+static uint32_t put_cpuid(const struct slice *slice, const struct kvm_cpuid_table *of_kvm)
 {
     struct kvm_cpuid_table table;
-    struct shim_cpuid *leaves = (void *)(a->host + SHIM_CPUID);
+    struct shim_cpuid *leaves = (void *)(slice->host + SHIM_CPUID);
     _Static_assert((int)KVM_CPUID_MAX <= (int)SHIM_CPUID_MAX, "a place for each leaf");
     cpuid_xenpv(of_kvm, &table);
-    s->n_cpuid = table.nent;
     for (uint32_t i = 0; i < table.nent; i++) {
         const struct kvm_cpuid_entry2 *e = &table.entries[i];
         bool any = !(e->flags & KVM_CPUID_FLAG_SIGNIFCANT_INDEX);
         leaves[i] = (struct shim_cpuid){e->function, e->index, any, e->eax, e->ebx, e->ecx, e->edx};
     }
+    return table.nent;
 }
 
 /* Time 0 is now.  The scale is below 2^32 for a TSC of more than 1 GHz; slower ones are shifted. */
@@ -82,12 +101,13 @@ static void put_shared_info(struct area *a, const struct xenpv_input *input)
         shift++;
     for (unsigned i = 0; i < XEN_LEGACY_VCPUS; i++)
         info->vcpu_info[i].upcall_mask = 1;
-    info->vcpu_info[0].time =
-        (struct xen_time_info){.version = 2,
-                               .tsc_timestamp = input->tsc,
-                               .mul = (uint32_t)((UINT64_C(1000000) << 32) / khz),
-                               .shift = shift,
-                               .flags = XEN_TSC_STABLE};
+    for (unsigned i = 0; i < a->n_cpus; i++)
+        info->vcpu_info[i].time =
+            (struct xen_time_info){.version = 2,
+                                   .tsc_timestamp = input->tsc,
+                                   .mul = (uint32_t)((UINT64_C(1000000) << 32) / khz),
+                                   .shift = shift,
+                                   .flags = XEN_TSC_STABLE};
     uint64_t seconds = input->now_ns / 1000000000;
     info->wc_version = 2;
     info->wc_sec = (uint32_t)seconds;
@@ -97,9 +117,9 @@ static void put_shared_info(struct area *a, const struct xenpv_input *input)
 
 /* --- descriptor tables --------------------------------------------------------------------- */
 
-static void put_gdt(struct area *a)
+static void put_gdt(const struct slice *s)
 {
-    uint64_t *gdt = (void *)(a->host + SHIM_GDT), tss = SHIM_VA + SHIM_TSS;
+    uint64_t *gdt = (void *)(s->host + SHIM_GDT), tss = s->va + SHIM_TSS;
     gdt[SHIM_CS0 / 8] = UINT64_C(0x00af9b000000ffff);
     gdt[SHIM_DS0 / 8] = UINT64_C(0x00cf93000000ffff);
     gdt[SHIM_CS3_32 / 8] = UINT64_C(0x00cffb000000ffff);
@@ -111,7 +131,7 @@ static void put_gdt(struct area *a)
 }
 
 /* Intel SDM 3A §7.7: stacks, and where the bitmap of ports is. */
-static void put_tss(struct area *a, uint64_t tss, uint16_t bitmap)
+static void put_tss(const struct slice *s, uint64_t tss, uint16_t bitmap)
 {
     static const struct {
         unsigned offset;
@@ -121,10 +141,10 @@ static void put_tss(struct area *a, uint64_t tss, uint16_t bitmap)
                   {0x2c, SHIM_FAULT_STACK},
                   {0x34, SHIM_IRQ_STACK}};
     for (size_t i = 0; i < CL_COUNT(stacks); i++) {
-        uint64_t at = SHIM_VA + stacks[i].stack;
-        memcpy(a->host + tss + stacks[i].offset, &at, sizeof at);
+        uint64_t at = s->va + stacks[i].stack;
+        memcpy(s->host + tss + stacks[i].offset, &at, sizeof at);
     }
-    memcpy(a->host + tss + 0x66, &bitmap, sizeof bitmap);
+    memcpy(s->host + tss + 0x66, &bitmap, sizeof bitmap);
 }
 
 enum { TRAPS = 22, BREAK = 3, FAULT = 14 };
@@ -140,68 +160,69 @@ static void put_gate(uint64_t *idt, unsigned vector, uint64_t handler, unsigned 
     idt[2 * vector + 1] = handler >> 32;
 }
 
-static void put_idt(struct area *a, const struct shim_head *head, bool is_isolated)
+static void put_idt(const struct slice *s, bool is_isolated)
 {
-    uint64_t *idt = (void *)(a->host + SHIM_IDT);
+    uint64_t *idt = (void *)(s->host + SHIM_IDT);
     for (unsigned i = 0; i < TRAPS; i++)
-        put_gate(idt, i, head->on_trap + i * 16, SHIM_CS3, ON_TRAP_STACK, FOR_CPL3);
-    put_gate(idt, BREAK, is_isolated ? head->isolated_break_gate : head->break_gate, SHIM_CS0, 0,
-             FOR_CPL3);
-    put_gate(idt, FAULT, head->fault_gate, SHIM_CS0, ON_FAULT_STACK, FOR_CPL3);
-    put_gate(idt, SHIM_IRQ_VECTOR, head->irq_gate, SHIM_CS0, ON_IRQ_STACK, FOR_CPL3);
+        put_gate(idt, i, s->head.on_trap + i * 16, SHIM_CS3, ON_TRAP_STACK, FOR_CPL3);
+    put_gate(idt, BREAK, is_isolated ? s->head.isolated_break_gate : s->head.break_gate, SHIM_CS0,
+             0, FOR_CPL3);
+    put_gate(idt, FAULT, s->head.fault_gate, SHIM_CS0, ON_FAULT_STACK, FOR_CPL3);
+    put_gate(idt, SHIM_IRQ_VECTOR, s->head.irq_gate, SHIM_CS0, ON_IRQ_STACK, FOR_CPL3);
 }
 
 /* User code may name int3 only: whatever else it named would come without the processor's error
  * code, or be taken for an interrupt. */
-static void put_user_idt(struct area *a, const struct shim_head *head)
+static void put_user_idt(const struct slice *s)
 {
-    uint64_t *idt = (void *)(a->host + SHIM_USER_IDT);
+    uint64_t *idt = (void *)(s->host + SHIM_USER_IDT);
     for (unsigned i = 0; i < TRAPS; i++)
-        put_gate(idt, i, head->user_traps + i * 16, SHIM_CS0, ON_TRAP_STACK, FOR_CPL0);
-    put_gate(idt, BREAK, head->user_break_gate, SHIM_CS0, ON_TRAP_STACK, FOR_CPL3);
-    put_gate(idt, FAULT, head->user_fault_gate, SHIM_CS0, ON_FAULT_STACK, FOR_CPL0);
-    put_gate(idt, SHIM_IRQ_VECTOR, head->user_irq_gate, SHIM_CS0, ON_IRQ_STACK, FOR_CPL0);
+        put_gate(idt, i, s->head.user_traps + i * 16, SHIM_CS0, ON_TRAP_STACK, FOR_CPL0);
+    put_gate(idt, BREAK, s->head.user_break_gate, SHIM_CS0, ON_TRAP_STACK, FOR_CPL3);
+    put_gate(idt, FAULT, s->head.user_fault_gate, SHIM_CS0, ON_FAULT_STACK, FOR_CPL0);
+    put_gate(idt, SHIM_IRQ_VECTOR, s->head.user_irq_gate, SHIM_CS0, ON_IRQ_STACK, FOR_CPL0);
 }
 
 /* What a CPL0 stub returns by to CPL3, on the stack as the processor and the stub left it. */
-static void put_return(struct area *a, uint64_t at, uint64_t rip, uint64_t flags, uint64_t rsp)
+static void put_return(const struct slice *s, uint64_t at, uint64_t rip, uint64_t flags,
+                       uint64_t rsp)
 {
-    const uint64_t frame[] = {rip, SHIM_CS3, flags, SHIM_VA + rsp, SHIM_DS3};
-    memcpy(a->host + at, frame, sizeof frame);
+    const uint64_t frame[] = {rip, SHIM_CS3, flags, s->va + rsp, SHIM_DS3};
+    memcpy(s->host + at, frame, sizeof frame);
 }
 
 /* What leads out of the user view: SYSCALL to an int3, each exception and each interrupt. */
-static void put_user_doors(struct area *a, const struct shim_head *head)
+static void put_user_doors(const struct slice *s)
 {
     enum { ALWAYS = 2, PUSHED = 40, INT3 = 0xcc, NO_BITMAP = UINT16_MAX };
     static const uint8_t door[] = {INT3, 0xeb, (uint8_t)-3}; /* jmp back: see ASK in shim/entry.S */
-    memset(a->host + SHIM_USER_CODE, INT3, XENPV_PAGE);
-    memcpy(a->host + SHIM_USER_CODE + head->on_syscall % XENPV_PAGE, door, sizeof door);
-    put_tss(a, SHIM_USER_TSS, NO_BITMAP);
-    put_user_idt(a, head);
+    memset(s->host + SHIM_USER_CODE, INT3, XENPV_PAGE);
+    memcpy(s->host + SHIM_USER_CODE + s->head.on_syscall % XENPV_PAGE, door, sizeof door);
+    put_tss(s, SHIM_USER_TSS, NO_BITMAP);
+    put_user_idt(s);
     /* All stubs have pushed RAX; besides, CR2 beside the error code, or a vector. */
-    put_return(a, SHIM_USER_FAULT_FRAME, head->on_user_fault, ALWAYS | FLAG_IF,
+    put_return(s, SHIM_USER_FAULT_FRAME, s->head.on_user_fault, ALWAYS | FLAG_IF,
                SHIM_FAULT_STACK - PUSHED - 24);
-    put_return(a, SHIM_USER_TRAP_FRAME, head->on_user_trap, ALWAYS | FLAG_IF,
+    put_return(s, SHIM_USER_TRAP_FRAME, s->head.on_user_trap, ALWAYS | FLAG_IF,
                SHIM_TRAP_STACK - PUSHED - 24);
-    put_return(a, SHIM_USER_BREAK_FRAME, head->on_user_break, ALWAYS | FLAG_IF,
+    put_return(s, SHIM_USER_BREAK_FRAME, s->head.on_user_break, ALWAYS | FLAG_IF,
                SHIM_TRAP_STACK - PUSHED - 8);
-    put_return(a, SHIM_USER_IRQ_FRAME, head->on_user_irq, ALWAYS, SHIM_IRQ_STACK - PUSHED - 8);
+    put_return(s, SHIM_USER_IRQ_FRAME, s->head.on_user_irq, ALWAYS, SHIM_IRQ_STACK - PUSHED - 8);
 }
 
-static void put_descriptors(struct area *a, const struct shim_head *head, bool is_isolated)
+static void put_descriptors(const struct slice *s, bool is_isolated)
 {
     enum { ALWAYS = 2, PUSHED = 40 };
-    put_gdt(a);
-    put_tss(a, SHIM_TSS, SHIM_IOMAP);
-    a->host[SHIM_TSS + SHIM_TSS_LIMIT] = 0xff; /* all ports are open */
-    put_idt(a, head, is_isolated);
+    put_gdt(s);
+    put_tss(s, SHIM_TSS, SHIM_IOMAP);
+    s->host[SHIM_TSS + SHIM_TSS_LIMIT] = 0xff; /* all ports are open */
+    put_idt(s, is_isolated);
     /* The fault has an error code, and its stub has pushed RAX. */
-    put_return(a, SHIM_FAULT_FRAME, head->on_fault, ALWAYS | FLAG_IF,
+    put_return(s, SHIM_FAULT_FRAME, s->head.on_fault, ALWAYS | FLAG_IF,
                SHIM_FAULT_STACK - PUSHED - 16);
-    put_return(a, SHIM_IRQ_FRAME, head->on_irq, ALWAYS, SHIM_IRQ_STACK - PUSHED);
-    put_return(a, SHIM_BREAK_FRAME, head->on_break, ALWAYS | FLAG_IF, SHIM_TRAP_STACK - PUSHED);
-    put_user_doors(a, head);
+    put_return(s, SHIM_IRQ_FRAME, s->head.on_irq, ALWAYS, SHIM_IRQ_STACK - PUSHED);
+    put_return(s, SHIM_BREAK_FRAME, s->head.on_break, ALWAYS | FLAG_IF, SHIM_TRAP_STACK - PUSHED);
+    put_user_doors(s);
 }
 
 /* --- page tables --------------------------------------------------------------------------- */
@@ -227,6 +248,13 @@ static uint64_t map_large(struct area *a, uint64_t gpa, uint64_t bytes)
     return slot;
 }
 
+static bool is_private(uint64_t at)
+{
+    uint64_t in_slice = at % SHIM_SLICE;
+    return at >= SHIM_TABLES ||
+           (at < SHIM_CPUS_MAX * SHIM_SLICE && in_slice >= SHIM_PRIVATE && in_slice < SHIM_STACKS);
+}
+
 /* The first 2 MiB of the area.  Tables that CPL0 uses, and nobody else, are CPL0's. */
 static uint64_t map_shim(struct area *a)
 {
@@ -234,14 +262,13 @@ static uint64_t map_shim(struct area *a)
                    *table = new_table(a, &directory[0]);
     for (uint64_t i = 0; i < ENTRIES; i++) {
         uint64_t at = i * XENPV_PAGE;
-        bool is_private = at >= SHIM_PRIVATE && at < SHIM_STACKS;
-        table[i] = (a->gpa + at) | (TABLE & ~(is_private ? (uint64_t)USER : 0));
+        table[i] = (a->gpa + at) | (TABLE & ~(is_private(at) ? (uint64_t)USER : 0));
     }
     return slot;
 }
 
-/* What user code of an isolated guest has of it (vmm/shim/layout.h). */
-static uint64_t map_user_view(struct area *a)
+/* What user code of an isolated guest has of one slice (vmm/shim/layout.h). */
+static void map_user_pages(const struct area *a, unsigned cpu, uint64_t table[static ENTRIES])
 {
     static const struct {
         uint64_t at, from, rights;
@@ -254,38 +281,69 @@ static uint64_t map_user_view(struct area *a)
                  {SHIM_FAULT_STACK - XENPV_PAGE, SHIM_FAULT_STACK - XENPV_PAGE, WRITABLE},
                  {SHIM_IRQ_STACK - XENPV_PAGE, SHIM_IRQ_STACK - XENPV_PAGE, WRITABLE},
                  {SHIM_FRAMES, SHIM_FRAMES, WRITABLE}};
+    uint64_t slice = (uint64_t)cpu * SHIM_SLICE;
+    for (size_t i = 0; i < CL_COUNT(pages); i++)
+        table[(slice + pages[i].at) / XENPV_PAGE] =
+            (a->gpa + slice + pages[i].from) | PRESENT | ACCESSED_DIRTY | pages[i].rights;
+}
+
+/* The slices of all vCPUs: the threads of a process share it. */
+static uint64_t map_user_view(struct area *a)
+{
     uint64_t slot, *pointers = new_table(a, &slot), *directory = new_table(a, &pointers[0]),
                    *table = new_table(a, &directory[0]);
-    for (size_t i = 0; i < CL_COUNT(pages); i++)
-        table[pages[i].at / XENPV_PAGE] =
-            (a->gpa + pages[i].from) | PRESENT | ACCESSED_DIRTY | pages[i].rights;
+    for (unsigned i = 0; i < a->n_cpus; i++)
+        map_user_pages(a, i, table);
     return slot;
+}
+
+/* Page tables of the shim alone: where a vCPU waits until the kernel gives it others. */
+static uint64_t put_park_root(struct area *a, const uint64_t slots[static SHIM_SLOTS])
+{
+    uint64_t root, *table = new_table(a, &root);
+    memcpy(&table[SHIM_SLOT_FIRST], slots, SHIM_SLOTS * sizeof *slots);
+    return root & ~(uint64_t)(XENPV_PAGE - 1);
 }
 
 /* --- all of it ------------------------------------------------------------------------------ */
 
-static void put_state(struct area *a, const struct xenpv_plan *plan,
-                      const struct xenpv_input *input, const uint64_t slots[static SHIM_SLOTS])
+static void put_common(struct area *a, const struct xenpv_plan *plan,
+                       const struct xenpv_input *input, const uint64_t slots[static SHIM_SLOTS])
 {
     enum { TICKS_PER_NS = 1000000 }; /* of a TSC of so many kHz */
-    struct shim_state *s = (void *)(a->host + SHIM_STATE);
-    s->frames = a->frames;
+    struct shim_common *c = (void *)(a->host + SHIM_COMMON);
+    c->n_cpus = a->n_cpus;
+    c->frames = a->frames;
+    memcpy(c->slots, slots, sizeof c->slots);
+    c->user_slots[SLOT_OF_SHIM] = map_user_view(a);
+    c->console_frame = plan->console / XENPV_PAGE;
+    c->tsc_start = input->tsc;
+    c->ns_scale = ((uint64_t)TICKS_PER_NS << 32) / input->tsc_khz;
+    c->tsc_scale = ((uint64_t)input->tsc_khz << 32) / TICKS_PER_NS;
+    c->channels[XEN_PORT_STORE].kind = c->channels[XEN_PORT_CONSOLE].kind = CHANNEL_REMOTE;
+    for (unsigned i = 0; i < SHIM_DEVICES; i++)
+        c->channels[SHIM_DEVICE_PORT + i].kind = CHANNEL_REMOTE;
+    put_msrs(c);
+}
+
+/* The first vCPU is up, the others wait for the kernel. */
+static void put_slice(const struct area *a, unsigned cpu, const struct xenpv_input *input,
+                      uint64_t root)
+{
+    const struct slice slice = slice_of(a, cpu);
+    struct shim_state *s = (void *)(slice.host + SHIM_STATE);
+    struct shim_doors *doors = (void *)(slice.host + SHIM_DOORS);
+    uint64_t info = SHIM_SHARED_INFO + cpu * sizeof(struct xen_vcpu_info);
+    CL_ASSERT(shim_code_0_size <= SHIM_CODE_BYTES && slice.head.magic == SHIM_MAGIC);
+    memcpy(slice.host + SHIM_CODE, shim_codes[cpu], shim_code_0_size);
+    put_descriptors(&slice, input->is_isolated);
+    s->cpu = cpu;
     s->is_isolated = input->is_isolated;
-    memcpy(s->slots, slots, sizeof s->slots);
-    s->user_slots[SLOT_OF_SHIM] = map_user_view(a);
-    s->console_frame = plan->console / XENPV_PAGE;
-    s->tsc_start = input->tsc;
-    s->ns_scale = ((uint64_t)TICKS_PER_NS << 32) / input->tsc_khz;
-    s->tsc_scale = ((uint64_t)input->tsc_khz << 32) / TICKS_PER_NS;
-    s->vcpu_info = SHIM_VA + SHIM_SHARED_INFO;
-    s->times[SHIM_TIME_VCPU] =
-        a->gpa + SHIM_SHARED_INFO + offsetof(struct xen_shared_info, vcpu_info[0].time);
-    s->channels[XEN_PORT_STORE] = s->channels[XEN_PORT_CONSOLE] = CHANNEL_REMOTE;
-    memset(s->channels + SHIM_DEVICE_PORT, CHANNEL_REMOTE, SHIM_DEVICES);
-    put_msrs(s);
-    put_cpuid(a, s, input->cpuid);
-    struct shim_doors *doors = (void *)(a->host + SHIM_DOORS);
-    doors->kernel_root = plan->root;
+    s->is_up = s->start.is_set = cpu == 0;
+    s->vcpu_info = SHIM_VA + info;
+    s->times[SHIM_TIME_VCPU] = a->gpa + info + offsetof(struct xen_vcpu_info, time);
+    s->n_cpuid = put_cpuid(&slice, &input->cpuids[cpu]);
+    doors->kernel_root = root;
 }
 
 static void put_m2p(struct area *a)
@@ -295,26 +353,44 @@ static void put_m2p(struct area *a)
         m2p[i] = i;
 }
 
+/* Where the vCPUs begin: the first one's rip, rsp and rsi are the kernel's business. */
+static void set_entries(const struct area *a, uint64_t root, uint64_t park_root,
+                        struct xenpv_entry ret_entries[static XENPV_VCPUS_MAX])
+{
+    for (unsigned i = 0; i < a->n_cpus; i++) {
+        const struct slice slice = slice_of(a, i);
+        ret_entries[i] = (struct xenpv_entry){.vcpu = i,
+                                              .rip = slice.head.on_park,
+                                              .rsp = slice.va + SHIM_PARK_STACK,
+                                              .root = i == 0 ? root : park_root,
+                                              .slice = slice.va,
+                                              .on_syscall = slice.head.on_syscall};
+    }
+}
+
 int xenpv_put_area(const struct guest_mem *mem, const struct xenpv_plan *plan,
-                   const struct xenpv_input *input, uint64_t ret_slots[static SHIM_SLOTS],
-                   struct shim_head *ret_head, struct cl_err *err)
+                   const struct xenpv_input *input, struct xenpv_area *ret_area, struct cl_err *err)
 {
     struct iovec all;
-    struct shim_head head;
+    uint64_t *slots = ret_area->slots;
     if (gm_iov(mem, (struct gpa){plan->area}, mem->low - plan->area, &all) < 0)
         return cl_fail(err, CL_E_INVALID, 0, "guest memory has no room for the shim");
-    struct area a = {all.iov_base, plan->area, all.iov_len, plan->area / XENPV_PAGE, 0};
-    _Static_assert(SHIM_TABLES + SHIM_TABLES_MAX * XENPV_PAGE <= SHIM_STACKS, "tables fit");
-    memcpy(&head, shim_code, sizeof head);
-    CL_ASSERT(shim_code_size <= SHIM_CODE_BYTES && head.magic == SHIM_MAGIC);
-    memcpy(a.host + SHIM_CODE, shim_code, shim_code_size);
-    ret_slots[SLOT_OF_M2P] = map_large(&a, a.gpa + SHIM_M2P, a.bytes - SHIM_M2P);
-    ret_slots[SLOT_OF_SHIM] = map_shim(&a);
-    ret_slots[SLOT_OF_FRAMES] = map_large(&a, 0, mem->low);
+    struct area a = {.host = all.iov_base,
+                     .gpa = plan->area,
+                     .bytes = all.iov_len,
+                     .frames = plan->area / XENPV_PAGE,
+                     .n_cpus = input->vcpus};
+    _Static_assert(SHIM_TABLES + SHIM_TABLES_MAX * XENPV_PAGE <= SHIM_M2P, "tables fit");
+    slots[SLOT_OF_M2P] = map_large(&a, a.gpa + SHIM_M2P, a.bytes - SHIM_M2P);
+    slots[SLOT_OF_SHIM] = map_shim(&a);
+    slots[SLOT_OF_FRAMES] = map_large(&a, 0, mem->low);
     put_m2p(&a);
-    put_descriptors(&a, &head, input->is_isolated);
     put_shared_info(&a, input);
-    put_state(&a, plan, input, ret_slots);
-    *ret_head = head;
+    put_common(&a, plan, input, slots);
+    uint64_t park_root = put_park_root(&a, slots);
+    for (unsigned i = 0; i < a.n_cpus; i++)
+        put_slice(&a, i, input, i == 0 ? plan->root : park_root);
+    set_entries(&a, plan->root, park_root, ret_area->entries);
+    ret_area->head = slice_of(&a, 0).head;
     return 0;
 }

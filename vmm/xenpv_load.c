@@ -20,11 +20,11 @@ enum { ENTRIES = 512, TABLE = 0x67 };  /* present, writable, user, accessed, dir
 #define END_ALIGN (UINT64_C(4) << 20)
 #define END_MAX (UINT64_C(1) << 30) /* what one table of tables maps, behind VIRT_BASE */
 
-/* What such a kernel needs to be told besides.  No xenstore is there to be waited for; the text of
- * the kernel is patched for one processor once, not at each LOCK prefix of each module; mitigations
- * write registers that it does not have. */
+/* What such a kernel needs to be told besides, and how many processors it has.  No xenstore is
+ * there to be waited for; the text of the kernel is patched for one processor once, not at each
+ * LOCK prefix of each module; mitigations write registers that it does not have. */
 #define PARAMETERS \
-    "earlyprintk=xen nr_cpus=1 noreplace-smp mitigations=off no_timer_check " \
+    "earlyprintk=xen nr_cpus=%u noreplace-smp mitigations=off no_timer_check " \
     "initcall_blacklist=xenbus_init,xenbus_probe_initcall,balloon_init "
 
 #define CONSOLE " console=hvc0"
@@ -153,10 +153,13 @@ static int put_p2m(const struct guest_mem *mem, const struct places *p, uint64_t
     return 0;
 }
 
-static int put_cmdline(struct xen_start_info *info, const char *cmdline, struct cl_err *err)
+static int put_cmdline(struct xen_start_info *info, const struct xenpv_input *input,
+                       struct cl_err *err)
 {
+    const char *cmdline = input->cmdline;
     /* the last console is the one of /init; there is no interrupt for a serial port */
-    int n = snprintf(info->cmdline, sizeof info->cmdline, PARAMETERS "%s" CONSOLE, cmdline);
+    int n = snprintf(info->cmdline, sizeof info->cmdline, PARAMETERS "%s" CONSOLE, input->vcpus,
+                     cmdline);
     if (n < 0 || (size_t)n >= sizeof info->cmdline)
         return cl_fail(err, CL_E_TOOBIG, 0,
                        "a kernel command line of %zu bytes; Xen PV takes at most %zu",
@@ -186,31 +189,33 @@ static int put_start_info(const struct guest_mem *mem, const struct places *p,
         .first_p2m_frame = p->p2m / XENPV_PAGE,
         .nr_p2m_frames = p->p2m_bytes / XENPV_PAGE,
     };
-    if (put_cmdline(&info, input->cmdline, err) < 0)
+    if (put_cmdline(&info, input, err) < 0)
         return -1;
     return loader_put(mem, p->start_info, &info, sizeof info, err);
 }
 
 /* The kernel's code is in the segment of its entry in 64-bit mode, its first. */
 static void patch(const struct guest_mem *mem, const struct elf_image *image,
-                  const struct shim_head *head)
+                  const struct shim_head *head, unsigned vcpus)
 {
     const struct elf_segment *first = &image->segments[0];
+    uint64_t hypercall = vcpus > 1 ? head->find_hypercall : head->hypercall;
+    uint64_t iret = vcpus > 1 ? head->find_iret : head->iret;
     struct iovec text;
     if (first->file_bytes > 0 &&
         gm_iov(mem, (struct gpa){first->gpa}, first->file_bytes, &text) == 0)
-        (void)xenpv_patch(text.iov_base, text.iov_len, head);
+        (void)xenpv_patch(text.iov_base, text.iov_len, hypercall, iret);
 }
 
 int xenpv_load(const struct guest_mem *mem, const struct xenpv_input *input,
-               struct xenpv *ret_xenpv, struct xenpv_entry *ret_entry, struct cl_err *err)
+               struct xenpv *ret_xenpv, struct xenpv_entry ret_entries[static XENPV_VCPUS_MAX],
+               struct cl_err *err)
 {
     struct guest_mem ram = *mem; /* without the area */
     struct elf_image image;
     struct elf_xen xen;
     struct loader_extent initrd;
-    struct shim_head head;
-    uint64_t slots[SHIM_SLOTS];
+    struct xenpv_area area;
     if (xenpv_divide(mem, &ram.low, err) < 0 || loader_parse(input->kernel_fd, &image, err) < 0 ||
         find_xen(input->kernel_fd, &image, &xen, err) < 0 ||
         loader_segments(&ram, input->kernel_fd, &image, err) < 0 ||
@@ -225,17 +230,16 @@ int xenpv_load(const struct guest_mem *mem, const struct xenpv_input *input,
         return cl_fail(err, CL_E_INVALID, 0,
                        "%" PRIu64 " MiB of memory; this kernel and initrd need %" PRIu64,
                        mem->low >> 20, (p.end + initrd.bytes + (mem->low - ram.low)) >> 20);
-    if (xenpv_put_area(mem, &plan, input, slots, &head, err) < 0 ||
+    if (xenpv_put_area(mem, &plan, input, &area, err) < 0 ||
         put_p2m(&ram, &p, ram.low / XENPV_PAGE, err) < 0 ||
-        put_tables(&ram, &p, &xen, slots, err) < 0 ||
+        put_tables(&ram, &p, &xen, area.slots, err) < 0 ||
         put_start_info(&ram, &p, input, &initrd, &xen, err) < 0)
         return -1;
-    patch(&ram, &image, &head);
+    patch(&ram, &image, &area.head, input->vcpus);
+    area.entries[0].rip = xen.entry;
+    area.entries[0].rsp = xen.virt_base + p.stack + XENPV_PAGE;
+    area.entries[0].rsi = xen.virt_base + p.start_info;
+    memcpy(ret_entries, area.entries, input->vcpus * sizeof *ret_entries);
     *ret_xenpv = (struct xenpv){.on = true, .area = ram.low};
-    *ret_entry = (struct xenpv_entry){.rip = xen.entry,
-                                      .rsp = xen.virt_base + p.stack + XENPV_PAGE,
-                                      .rsi = xen.virt_base + p.start_info,
-                                      .root = p.tables,
-                                      .on_syscall = head.on_syscall};
     return 0;
 }

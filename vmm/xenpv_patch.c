@@ -70,8 +70,7 @@ static bool patch_iret(uint8_t *text, size_t n, uint64_t target)
     return true;
 }
 
-unsigned xenpv_patch(uint8_t *text, size_t n, const struct shim_head *head)
+unsigned xenpv_patch(uint8_t *text, size_t n, uint64_t hypercall, uint64_t iret)
 {
-    return (unsigned)patch_hypercall(text, n, head->hypercall) +
-           (unsigned)patch_iret(text, n, head->iret);
+    return (unsigned)patch_hypercall(text, n, hypercall) + (unsigned)patch_iret(text, n, iret);
 }

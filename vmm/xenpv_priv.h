@@ -6,6 +6,7 @@
 #include "vmm/xenpv.h"
 
 enum { XENPV_PAGE = 4096 };
+_Static_assert((int)XENPV_VCPUS_MAX == (int)SHIM_CPUS_MAX, "one limit, two names");
 
 /* How the guest's memory is divided.  All guest-physical; from `area` on it is the shim's. */
 struct xenpv_plan {
@@ -16,12 +17,19 @@ struct xenpv_plan {
 
 /* Where the area begins in such a memory; INVALID when there is no room, or too much memory. */
 int xenpv_divide(const struct guest_mem *mem, uint64_t *ret_area, struct cl_err *err) CL_MUST;
-/* The area: shim, its state, descriptor and page tables, m2p.  Gives the
- * entries of the top-level table that are the shim's, and where the processor enters it. */
+/* What the kernel and the processors need to know of the area that was made. */
+struct xenpv_area {
+    uint64_t slots[SHIM_SLOTS];                  /* the shim's entries of a top-level table */
+    struct shim_head head;                       /* where the first vCPU's code is entered */
+    struct xenpv_entry entries[XENPV_VCPUS_MAX]; /* the first one is still to learn of its kernel */
+};
+
+/* The area: the vCPUs' slices, what they share, page tables, m2p. */
 int xenpv_put_area(const struct guest_mem *mem, const struct xenpv_plan *plan,
-                   const struct xenpv_input *input, uint64_t ret_slots[static SHIM_SLOTS],
-                   struct shim_head *ret_head, struct cl_err *err) CL_MUST;
-/* Make hypercalls in n bytes of a kernel's code calls of the shim.  How many of two places. */
-unsigned xenpv_patch(uint8_t *text, size_t n, const struct shim_head *head);
+                   const struct xenpv_input *input, struct xenpv_area *ret_area,
+                   struct cl_err *err) CL_MUST;
+/* Make hypercalls in n bytes of a kernel's code calls of the shim, at these two addresses.  How
+ * many of two places. */
+unsigned xenpv_patch(uint8_t *text, size_t n, uint64_t hypercall, uint64_t iret);
 
 #endif

@@ -82,10 +82,10 @@ enum { MSR_FS_BASE = 0xc0000100, MSR_GS_BASE = 0xc0000101, MSR_KERNEL_GS_BASE = 
 
 static bool find_msr(uint32_t index, uint64_t *ret_value)
 {
-    const struct shim_state *s = shim();
-    for (unsigned i = 0; i < s->n_msrs && i < SHIM_MSRS_MAX; i++) {
-        if (s->msrs[i].index == index) {
-            *ret_value = s->msrs[i].value;
+    const struct shim_common *c = common();
+    for (unsigned i = 0; i < c->n_msrs && i < SHIM_MSRS_MAX; i++) {
+        if (c->msrs[i].index == index) {
+            *ret_value = c->msrs[i].value;
             return true;
         }
     }
@@ -193,7 +193,7 @@ bool emulate_privileged(struct frame *f)
 
 static const struct shim_cpuid *find_leaf(uint32_t function, uint32_t index)
 {
-    const struct shim_cpuid *leaves = (const struct shim_cpuid *)(SHIM_VA + SHIM_CPUID);
+    const struct shim_cpuid *leaves = (const struct shim_cpuid *)(here + SHIM_CPUID);
     for (unsigned i = 0; i < shim()->n_cpuid && i < SHIM_CPUID_MAX; i++) {
         const struct shim_cpuid *leaf = &leaves[i];
         if (leaf->function == function && (leaf->any_index || leaf->index == index))

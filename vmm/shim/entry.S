@@ -13,6 +13,9 @@
  * lead to CPL0, load the kernel's page tables, and go on here at CPL3 on the same stack.  SYSCALL
  * stays at CPL3 and leads to an int3 at the address of on_syscall; who jumps there is a system call
  * with registers of its own choice, no more.  The way back is an int3 of the shim's, too.
+ *
+ * Each vCPU has a copy of all this, linked for its slice, which begins at `here`.  Only find_... are
+ * run by all of them, in the first vCPU's copy.
  */
 #include "vmm/shim/layout.h"
 
@@ -24,6 +27,8 @@
     .quad irq_gate, on_irq
     .quad break_gate, on_break
     .quad enter_hypercall, enter_iret
+    .quad find_hypercall, find_iret
+    .quad on_park
     .quad isolated_break_gate
     .quad user_traps, on_user_trap
     .quad user_fault_gate, on_user_fault
@@ -178,7 +183,7 @@ not_64_bit:
 /* As if user code had made the #GP there. */
 refuse_frame:
     mov %rsp, %rax
-    mov $SHIM_VA + SHIM_TRAP_STACK, %rsp
+    movabs $here + SHIM_TRAP_STACK, %rsp
     .irp word, 40, 32, 24, 16, 8
     pushq \word(%rax)
     .endr
@@ -219,6 +224,39 @@ event_instead:
     push %rcx
     mov OF_STATE(AX), %rax
     jmp *OF_STATE(ON_EVENT)
+
+/* --- the same, of any vCPU -------------------------------------------------------------------- */
+
+/* Whose kernel this is says the base of GS, which the shim has set.  When it is nobody's, because the
+ * kernel is about to load it, SYSCALL knows.  Only the register may be used. */
+.macro TO_OWNER entry, register
+    rdgsbase \register
+    test \register, \register
+    jz 1f
+    .irp cpu, 0, 1, 2, 3
+    cmp \register, \cpu * SHIM_SLICE + OF_STATE(KERNEL_GS)
+    je \entry + \cpu * SHIM_SLICE
+    .endr
+    .if SHIM_CPUS_MAX != 4
+    .error "a compare for each vCPU"
+    .endif
+1:
+.endm
+
+find_hypercall:                         /* Stack: where to go on */
+    TO_OWNER enter_hypercall, %r11
+    syscall
+    ret
+
+find_iret:                              /* Stack: RAX | RIP CS RFLAGS RSP SS */
+    TO_OWNER enter_iret, %rax
+    mov (%rsp), %rax
+    movq $0, (%rsp)
+    push %rcx
+    push %r11
+    push %rax
+    mov $HYPERCALL_IRET, %eax
+    syscall
 
 /* --- exceptions: gates that stay at CPL3 ------------------------------------------------------- */
 
@@ -338,7 +376,7 @@ on_irq:
 
 /* --- what CPL0 does for the shim --------------------------------------------------------------- */
 
-    .globl load_root, flush_page, write_msr, wait_for_irq, waited
+    .globl load_root, flush_page, write_msr, wait_for_irq, may_wait, waited, start_kernel
 load_root:
     ASK load_root
     ret
@@ -352,11 +390,22 @@ write_msr:                              /* (index, value) */
     shr $32, %rdx
     ASK write_msr
     ret
+/* An interrupt from may_wait on leads to waited, not back: one that comes just before HLT is seen. */
 wait_for_irq:
     mov %rsp, OF_STATE(IDLE_SP)
+may_wait:
+    cmpb $0, OF_STATE(WOKEN)
+    jne waited
     ASK wait
-waited:                                 /* on_irq leads here, not back to CPL0 */
+waited:
     ret
+
+/* A vCPU's first instructions, on the stack of its own that the monitor gave it. */
+on_park:
+    call park
+start_kernel:                           /* (rip, rsp) */
+    mov %rsi, %rsp
+    jmp *%rdi
 
 /* --- CPL0 -------------------------------------------------------------------------------------- */
 
@@ -382,21 +431,21 @@ break_gate:
  * an interrupt may bring. */
     push %rax
     push %rbx
-    movabs $SHIM_VA + SHIM_TRAP_STACK - 40, %rax
+    movabs $here + SHIM_TRAP_STACK - 40, %rax
     .irp word, 0, 8, 16, 24, 32
     mov 16 + \word(%rsp), %rbx
     mov %rbx, \word(%rax)
     .endr
     pop %rbx
     pop %rax
-    movabs $SHIM_VA + SHIM_BREAK_FRAME, %rsp
+    movabs $here + SHIM_BREAK_FRAME, %rsp
     iretq
 1:  mov %rax, %cr3
-    movabs $SHIM_VA + SHIM_DOORS + DOORS_EXIT, %rsp
+    movabs $here + SHIM_DOORS + DOORS_EXIT, %rsp
     pop %rax
     iretq
 2:  wrmsr
-    movabs SHIM_VA + SHIM_DOORS + DOORS_USER_ROOT, %rax
+    movabs here + SHIM_DOORS + DOORS_USER_ROOT, %rax
     mov %rax, %cr3
     jmp leave_irq
 3:  mov %rdi, %cr3
@@ -410,7 +459,7 @@ break_gate:
     iretq
 6:  wrmsr
 leave_irq:
-    movabs $SHIM_VA + SHIM_IRQ_STACK - 80, %rsp
+    movabs $here + SHIM_IRQ_STACK - 80, %rsp
     pop %rdx
     pop %rcx
     pop %rax
@@ -424,12 +473,12 @@ leave_irq:
 fault_gate:
     push %rax
     mov %cr2, %rax
-    movabs $SHIM_VA + SHIM_FAULT_FRAME, %rsp
+    movabs $here + SHIM_FAULT_FRAME, %rsp
     iretq
 
     .balign 16
 irq_gate:
-    movabs $SHIM_VA + SHIM_IRQ_FRAME, %rsp
+    movabs $here + SHIM_IRQ_FRAME, %rsp
     iretq
 
 /* --- CPL0, out of the user view ------------------------------------------------------------------ */
@@ -441,9 +490,9 @@ irq_gate:
 
 /* RAX is on the stack already. */
 .macro TO_KERNEL_VIEW frame
-    movabs SHIM_VA + SHIM_DOORS + DOORS_KERNEL_ROOT, %rax
+    movabs here + SHIM_DOORS + DOORS_KERNEL_ROOT, %rax
     mov %rax, %cr3
-    movabs $SHIM_VA + \frame, %rsp
+    movabs $here + \frame, %rsp
     iretq
 .endm
 

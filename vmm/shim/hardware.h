@@ -45,6 +45,11 @@ static inline uint64_t read_tsc(void)
     return low | (uint64_t)high << 32;
 }
 
+static inline void relax(void)
+{
+    __asm__ volatile("pause");
+}
+
 static inline void write_port(uint16_t port, uint8_t value)
 {
     __asm__ volatile("outb %0, %1" ::"a"(value), "Nd"(port) : "memory");

@@ -1,25 +1,19 @@
 /* vmm/shim/hypercall.c - which hypercall goes where, and the small ones. */
 #include "vmm/shim/shim.h"
 
-/* public/arch-x86/xen.h: struct trap_info; the table ends with an address of 0. */
-struct trap_info {
-    uint8_t vector, flags;
-    uint16_t cs;
-    uint32_t pad;
-    uint64_t address;
-};
-enum { TRAP_MASKS_EVENTS = 4 };
-
 enum { PHYSDEV_SET_IOPL = 6 }; /* public/physdev.h */
+
+void set_trap(struct shim_state *s, uint64_t vector, const struct xen_trap *trap)
+{
+    if (vector < SHIM_TRAPS)
+        s->traps[vector] =
+            (struct shim_trap){trap->address, (trap->flags & XEN_TRAP_MASKS_EVENTS) != 0};
+}
 
 static int64_t set_trap_table(uint64_t table)
 {
-    struct shim_state *s = shim();
-    for (const struct trap_info *t = guest(table); t->address != 0; t++) {
-        if (t->vector < SHIM_TRAPS)
-            s->traps[t->vector] =
-                (struct shim_trap){t->address, (t->flags & TRAP_MASKS_EVENTS) != 0};
-    }
+    for (const struct xen_trap *t = guest(table); t->address != 0; t++)
+        set_trap(shim(), t->vector, t);
     return 0;
 }
 

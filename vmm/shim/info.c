@@ -61,7 +61,7 @@ static int64_t put_map(struct memory_map *map)
     struct map_entry *entry = guest(map->buffer);
     if (map->n < 1)
         return -XEN_EINVAL;
-    *entry = (struct map_entry){0, shim()->frames << 12, RAM};
+    *entry = (struct map_entry){0, common()->frames << 12, RAM};
     map->n = 1;
     return 0;
 }
@@ -75,7 +75,7 @@ int64_t memory_op(uint64_t op, uint64_t arg)
         MEMORY_MAP = 9,
         M2P_MAPPING = 12
     };
-    uint64_t frames = shim()->frames;
+    uint64_t frames = common()->frames;
     switch (op) {
     case MAX_FRAME:
         return (int64_t)(frames - 1);
@@ -93,84 +93,44 @@ int64_t memory_op(uint64_t op, uint64_t arg)
     }
 }
 
-/* --- the processor ------------------------------------------------------------------------- */
+/* --- where the kernel wants what of its processor -----------------------------------------------
+ */
 
 struct register_info {
     uint64_t frame;
     uint32_t offset, pad;
 };
 
-/* The kernel moves its struct vcpu_info out of the shared page: to anywhere in its RAM, so over its
- * old place or over these arguments, too. */
-static int64_t move_vcpu_info(const struct register_info *r)
+/* The kernel moves a struct vcpu_info out of the shared page: to anywhere in its RAM, so over its
+ * old place or over these arguments, too.  An event that another vCPU raised meanwhile is in the
+ * old one: as Xen does, all are looked at. */
+int64_t set_vcpu_info(struct shim_state *s, uint64_t arg)
 {
     enum { PAGE = 4096 };
-    const struct xen_vcpu_info now = *vcpu_info();
-    uint64_t frame = r->frame, offset = r->offset;
-    if (!is_frame(frame) || offset % 8 != 0 || offset > PAGE - sizeof now)
+    const struct register_info r = *(const struct register_info *)guest(arg);
+    const struct xen_vcpu_info now = *(const struct xen_vcpu_info *)s->vcpu_info;
+    if (!is_frame(r.frame) || r.offset % 8 != 0 || r.offset > PAGE - sizeof now)
         return -XEN_EINVAL;
-    struct xen_vcpu_info *to = (void *)((uint8_t *)frame_at(frame) + offset);
+    struct xen_vcpu_info *to = (void *)((uint8_t *)frame_at(r.frame) + r.offset);
     *to = now;
-    shim()->vcpu_info = (uint64_t)to;
-    shim()->times[SHIM_TIME_VCPU] = (frame << 12) + offset + offsetof(struct xen_vcpu_info, time);
+    __atomic_store_n(&s->vcpu_info, (uint64_t)to, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&to->pending_sel, UINT64_MAX, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&to->upcall_pending, 1, __ATOMIC_SEQ_CST);
+    s->times[SHIM_TIME_VCPU] = (r.frame << 12) + r.offset + offsetof(struct xen_vcpu_info, time);
     return 0;
 }
 
 /* A copy of the time for the vDSO, which user code reads without a system call; at 0, no more. */
-static int64_t copy_time(const uint64_t *address)
+int64_t set_time_copy(struct shim_state *s, uint64_t arg)
 {
-    const struct xen_time_info now = vcpu_info()->time;
-    uint64_t gpa = 0, at = *address;
+    const struct xen_time_info now = ((const struct xen_vcpu_info *)s->vcpu_info)->time;
+    uint64_t gpa = 0, at = *(const uint64_t *)guest(arg);
     if (at != 0) {
         gpa = mmu_physical(at);
         if (gpa == 0)
             return -XEN_EINVAL;
         *(struct xen_time_info *)guest(at) = now;
     }
-    shim()->times[SHIM_TIME_VDSO] = gpa;
+    s->times[SHIM_TIME_VDSO] = gpa;
     return 0;
-}
-
-struct singleshot {
-    uint64_t at_ns;
-    uint32_t flags;
-};
-
-static int64_t set_singleshot(const struct singleshot *timer)
-{
-    timer_set(timer->at_ns);
-    return 0;
-}
-
-int64_t vcpu_op(uint64_t op, uint64_t vcpu, uint64_t arg)
-{
-    enum {
-        IS_UP = 3,
-        REGISTER_RUNSTATE = 5,
-        STOP_PERIODIC = 7,
-        SET_SINGLESHOT = 8,
-        STOP_SINGLESHOT = 9,
-        REGISTER_INFO = 10,
-        REGISTER_TIME = 13
-    };
-    if (vcpu != 0)
-        return -XEN_ENOENT;
-    switch (op) {
-    case IS_UP:
-        return 1;
-    case REGISTER_RUNSTATE: /* of time that others took: it stays 0 */
-    case STOP_PERIODIC:
-        return 0;
-    case SET_SINGLESHOT:
-        return set_singleshot(guest(arg));
-    case STOP_SINGLESHOT:
-        timer_set(0);
-        return 0;
-    case REGISTER_INFO:
-        return move_vcpu_info(guest(arg));
-    case REGISTER_TIME:
-        return copy_time(guest(arg));
-    default:
-        return -XEN_ENOSYS;
-    }
 }

@@ -7,8 +7,13 @@
  *     slot 258  the first 2 MiB of the area: the shim, its data, descriptor tables and stacks
  *     slot 259  all RAM, the area too, in pages of 2 MiB
  *
+ * Each vCPU has a slice of slot 258, with a shim of its own: code, state, descriptor tables,
+ * stacks. Threads share page tables, so no address can mean something else on another vCPU; which
+ * slice a vCPU is in is a matter of the registers that it begins with (LSTAR, GDTR, IDTR, TR).
+ *
  * An isolated guest's user code has page tables of its own, the user view.  There slots 257 and 259
- * are empty, and of slot 258 a few pages are left, at the addresses that they have for the kernel:
+ * are empty, and of slot 258 a few pages of each slice are left, at the addresses that they have
+ * for the kernel:
  *
  *     SHIM_CODE       other bytes, all int3: what SYSCALL leads to; the only page that is user's
  *     SHIM_GATES      the same page
@@ -36,20 +41,19 @@
 #define SHIM_FRAMES_VA SHIM_U64(0xffff818000000000)
 #endif
 
-/* Offsets in the area, and so from SHIM_VA. */
+#define SHIM_CPUS_MAX 4
+#define SHIM_SLICE 0x40000 /* from one vCPU's slice to the next; the first is at SHIM_VA */
+
+/* Offsets in a slice. */
 #define SHIM_CODE 0x0     /* starts with struct shim_head */
 #define SHIM_GATES 0x1000 /* in it: a page of its own for the code that runs at CPL0 */
 #define SHIM_CODE_BYTES 0x10000
-#define SHIM_STATE 0x10000       /* struct shim_state */
-#define SHIM_MAIL 0x12000        /* struct shim_mail */
-#define SHIM_CPUID 0x14000       /* struct shim_cpuid */
-#define SHIM_SHARED_INFO 0x18000 /* Xen's struct shared_info */
-#define SHIM_PRIVATE 0x19000     /* from here to SHIM_STACKS for CPL0 only */
+#define SHIM_STATE 0x10000   /* struct shim_state */
+#define SHIM_CPUID 0x14000   /* struct shim_cpuid */
+#define SHIM_PRIVATE 0x19000 /* from here to SHIM_STACKS for CPL0 only */
 #define SHIM_GDT 0x19000
 #define SHIM_IDT 0x1a000
 #define SHIM_TSS 0x1b000 /* with the bitmap of ports, all of which are open */
-#define SHIM_TABLES 0x1f000
-#define SHIM_TABLES_MAX 16
 #define SHIM_STACKS 0x30000
 #define SHIM_TRAP_STACK 0x32000  /* top of the stack of exceptions (IST 1) */
 #define SHIM_FAULT_STACK 0x34000 /* of page faults (IST 2) */
@@ -68,8 +72,16 @@
 #define SHIM_USER_CODE 0x39000
 #define SHIM_USER_IDT 0x3a000
 #define SHIM_USER_TSS 0x3b000
-#define SHIM_LEVELS 0x40000 /* a byte a frame: of which level of page tables it is, 0 = none */
+#define SHIM_PARK_STACK 0x3e000 /* of a vCPU that the kernel has not started */
+
+/* Offsets in the area, and so from SHIM_VA: what all vCPUs have in common. */
+#define SHIM_LEVELS 0x100000 /* a byte a frame: of which level of page tables it is, 0 = none */
 #define SHIM_LEVELS_MAX 0xc0000
+#define SHIM_COMMON 0x1c0000      /* struct shim_common */
+#define SHIM_MAIL 0x1c2000        /* struct shim_mail */
+#define SHIM_SHARED_INFO 0x1c4000 /* Xen's struct shared_info */
+#define SHIM_TABLES 0x1d0000      /* page tables, for CPL0 only, to the end of these 2 MiB */
+#define SHIM_TABLES_MAX 16
 #define SHIM_M2P 0x200000
 
 #define SHIM_TSS_LIMIT 0x2067
@@ -105,6 +117,7 @@
 #define STATE_FLAGS 96
 #define STATE_SP 104
 #define STATE_IS_ISOLATED 112
+#define STATE_WOKEN 120
 
 /* In struct shim_doors. */
 #define DOORS_KERNEL_ROOT 0

@@ -11,6 +11,7 @@
 enum { PRESENT = 1, WRITABLE = 2, USER = 4, LARGE = 0x80, ENTRIES = 512 };
 #define ACCESSED_DIRTY UINT64_C(0x60)
 #define FRAME_MASK UINT64_C(0x000ffffffffff000)
+#define PAGE_MASK (~UINT64_C(4095))
 #define KERNEL_HALF UINT64_C(0x8000000000000000)
 
 static uint64_t frame_of(uint64_t entry)
@@ -29,6 +30,23 @@ static uint8_t *level_of(uint64_t frame)
 static void set_entry(uint64_t *at, uint64_t entry)
 {
     *(volatile uint64_t *)at = entry & PRESENT ? entry | USER : entry;
+}
+
+/* The processors' own bits stay, those too that one of them sets meanwhile. */
+static void set_entry_but_ad(uint64_t *at, uint64_t entry)
+{
+    uint64_t old = __atomic_load_n(at, __ATOMIC_SEQ_CST), new;
+    entry = (entry & ~ACCESSED_DIRTY) | (entry & PRESENT ? (uint64_t)USER : 0);
+    do
+        new = entry | (old & ACCESSED_DIRTY);
+    while (!__atomic_compare_exchange_n(at, &old, new, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+}
+
+/* Let CPL3 use what is there; what another vCPU has put there meanwhile stays. */
+static void open_one(uint64_t *at, uint64_t seen)
+{
+    (void)__atomic_compare_exchange_n(at, &seen, seen | USER, false, __ATOMIC_SEQ_CST,
+                                      __ATOMIC_SEQ_CST);
 }
 
 static unsigned index_at(uint64_t va, int level)
@@ -71,15 +89,16 @@ bool mmu_open_path(uint64_t va)
     bool opened = false;
     for (int level = 4; level > 0; level--) {
         uint64_t *entry = entry_at(frame, va, level);
-        if (!entry || !(*entry & PRESENT))
+        uint64_t value = entry ? __atomic_load_n(entry, __ATOMIC_SEQ_CST) : 0;
+        if (!(value & PRESENT))
             return false;
-        if (!(*entry & USER)) {
-            set_entry(entry, *entry);
+        if (!(value & USER)) {
+            open_one(entry, value);
             opened = true;
         }
-        if (*entry & LARGE && level < 4 && level > 1)
+        if (value & LARGE && level < 4 && level > 1)
             break;
-        frame = frame_of(*entry);
+        frame = frame_of(value);
     }
     return opened;
 }
@@ -95,16 +114,18 @@ static void open_table(uint64_t frame, int level);
 
 static void open_entry(uint64_t *entry, int level, bool is_user_half)
 {
-    uint64_t value = *entry;
+    uint64_t value = __atomic_load_n(entry, __ATOMIC_SEQ_CST);
     if (!(value & PRESENT))
         return;
     if (!(value & USER))
-        set_entry(entry, value);
+        open_one(entry, value);
     if (level > 1 && !(value & LARGE) && !is_user_half)
         open_table(frame_of(value), level - 1);
 }
 
-/* Once for each table, until it is something else.  Tables of user memory have the bit. */
+/* Once for each table, until it is something else.  Tables of user memory have the bit.  Another
+ * vCPU that finds the level noted while this goes on may fault where it is not open yet, as
+ * anywhere that is missed. */
 static void open_table(uint64_t frame, int level)
 {
     if (!is_frame(frame) || *level_of(frame) == level)
@@ -130,9 +151,15 @@ static void put_slots(uint64_t frame, const uint64_t slots[static SHIM_SLOTS])
 
 /* --- flushing ------------------------------------------------------------------------------ */
 
-static void flush_all(void)
+static uint64_t this_cpu(void)
 {
-    load_root(doors()->kernel_root);
+    return UINT64_C(1) << shim()->cpu;
+}
+
+/* A set of vCPUs of the kernel's, of which the first word counts. */
+static uint64_t cpus_at(uint64_t address)
+{
+    return *(const uint64_t *)guest(address);
 }
 
 /* --- hypercalls ---------------------------------------------------------------------------- */
@@ -150,10 +177,11 @@ static int update_one(const struct update *u)
         return 0;
     if (kind > UPDATE_PRESERVE_AD || !is_frame(gpa >> 12))
         return -XEN_EINVAL;
-    uint64_t *at = (uint64_t *)(SHIM_FRAMES_VA + gpa), entry = u->entry;
+    uint64_t *at = (uint64_t *)(SHIM_FRAMES_VA + gpa);
     if (kind == UPDATE_PRESERVE_AD)
-        entry = (entry & ~ACCESSED_DIRTY) | (*at & ACCESSED_DIRTY);
-    set_entry(at, entry);
+        set_entry_but_ad(at, u->entry);
+    else
+        set_entry(at, u->entry);
     return 0;
 }
 
@@ -163,8 +191,10 @@ int64_t mmu_update(uint64_t requests, uint64_t n, uint64_t done)
     uint32_t *count = guest(done);
     uint64_t i = 0;
     int rc = 0;
-    while (i < n && rc == 0)
-        rc = update_one(&updates[i++]);
+    while (i < n && rc == 0) {
+        const struct update one = updates[i++]; /* the list may lie in what it changes */
+        rc = update_one(&one);
+    }
     if (count)
         *count = (uint32_t)(rc == 0 ? i : i - 1);
     return rc;
@@ -179,9 +209,21 @@ static bool only_protects(uint64_t va, uint64_t old, uint64_t new)
            frame_of(old) == frame_of(new);
 }
 
+/* public/xen.h: what is flushed, and where: here, on all vCPUs, or on those of a set. */
+static void flush_after(uint64_t va, uint64_t flags)
+{
+    enum { KIND = 3, TLB = 1, PAGE = 2, EVERYWHERE = 4 };
+    uint64_t set = flags & ~(uint64_t)(KIND | EVERYWHERE);
+    uint64_t cpus = flags & EVERYWHERE ? UINT64_MAX : set != 0 ? cpus_at(set) : this_cpu();
+    if ((flags & KIND) == TLB)
+        cpu_flush(cpus, FLUSH_ALL);
+    else if ((flags & KIND) == PAGE)
+        cpu_flush(cpus, va | FLUSH_PAGE);
+}
+
 int64_t mmu_update_va(uint64_t va, uint64_t entry, uint64_t flags)
 {
-    enum { FLUSH_KIND = 3, FLUSH_TLB = 1, FLUSH_PAGE = 2, RW = PRESENT | WRITABLE };
+    enum { RW = PRESENT | WRITABLE };
     uint64_t *at = leaf_of(va);
     if (!at)
         return -XEN_EINVAL;
@@ -191,12 +233,8 @@ int64_t mmu_update_va(uint64_t va, uint64_t entry, uint64_t flags)
     if (va & KERNEL_HALF && (entry & RW) == RW && is_frame(frame_of(entry)))
         *level_of(frame_of(entry)) = 0; /* it is no table any more */
     set_entry(at, entry);
-    if (!(old & PRESENT))
-        return 0;
-    if ((flags & FLUSH_KIND) == FLUSH_TLB)
-        flush_all();
-    else if ((flags & FLUSH_KIND) == FLUSH_PAGE)
-        flush_page(va);
+    if (old & PRESENT)
+        flush_after(va & PAGE_MASK, flags);
     return 0;
 }
 
@@ -212,10 +250,10 @@ enum {
     PIN_L4 = 3,
     UNPIN = 4,
     NEW_ROOT = 5,
-    FLUSH_LOCAL = 6,
-    FLUSH_PAGE_LOCAL = 7,
-    FLUSH_MULTI = 8,
-    FLUSH_PAGE_MULTI = 9,
+    FLUSH_HERE = 6,
+    FLUSH_PAGE_HERE = 7,
+    FLUSH_CPUS = 8,
+    FLUSH_PAGE_CPUS = 9,
     FLUSH_EVERYWHERE = 10,
     FLUSH_PAGE_EVERYWHERE = 11,
     FLUSH_CACHE = 12,
@@ -226,12 +264,12 @@ enum {
 };
 
 /* One table is never both views: what is in one for the kernel, user code would have. */
-static int new_root(uint64_t frame)
+int mmu_new_root(uint64_t frame)
 {
     if (shim()->is_isolated && frame << 12 == doors()->user_root)
         return -XEN_EINVAL;
     open_table(frame, 4);
-    put_slots(frame, shim()->slots);
+    put_slots(frame, common()->slots);
     doors()->kernel_root = frame << 12;
     load_root(frame << 12);
     return 0;
@@ -247,7 +285,7 @@ static int new_user_root(uint64_t frame)
         return -XEN_EINVAL;
     if (frame != 0) {
         open_table(frame, 4);
-        put_slots(frame, shim()->user_slots);
+        put_slots(frame, common()->user_slots);
     }
     doors()->user_root = frame << 12;
     return 0;
@@ -271,7 +309,7 @@ static int on_frame(const struct extended *x)
         *level_of(x->frame) = 0;
         return 0;
     case NEW_ROOT:
-        return new_root(x->frame);
+        return mmu_new_root(x->frame);
     case CLEAR_PAGE:
         __builtin_memset(frame_at(x->frame), 0, 4096);
         return 0;
@@ -290,18 +328,26 @@ static int on_frame(const struct extended *x)
     }
 }
 
+/* Where a flush is to be. */
+static uint64_t cpus_of(const struct extended *x)
+{
+    if (x->command == FLUSH_CPUS || x->command == FLUSH_PAGE_CPUS)
+        return cpus_at(x->more);
+    return x->command <= FLUSH_PAGE_HERE ? this_cpu() : UINT64_MAX;
+}
+
 static int do_extended(const struct extended *x)
 {
     switch (x->command) {
-    case FLUSH_LOCAL:
-    case FLUSH_MULTI:
+    case FLUSH_HERE:
+    case FLUSH_CPUS:
     case FLUSH_EVERYWHERE:
-        flush_all();
+        cpu_flush(cpus_of(x), FLUSH_ALL);
         return 0;
-    case FLUSH_PAGE_LOCAL:
-    case FLUSH_PAGE_MULTI:
+    case FLUSH_PAGE_HERE:
+    case FLUSH_PAGE_CPUS:
     case FLUSH_PAGE_EVERYWHERE:
-        flush_page(x->frame);
+        cpu_flush(cpus_of(x), (x->frame & PAGE_MASK) | FLUSH_PAGE);
         return 0;
     case FLUSH_CACHE:
         return 0;
@@ -319,7 +365,7 @@ int64_t mmu_extended(uint64_t ops, uint64_t n)
     const struct extended *x = guest(ops);
     int rc = 0;
     for (uint64_t i = 0; i < n && rc == 0; i++) {
-        struct extended one = x[i]; /* the list may lie in what it changes */
+        const struct extended one = x[i]; /* the list may lie in what it changes */
         rc = do_extended(&one);
     }
     return rc;

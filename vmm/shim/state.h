@@ -1,7 +1,8 @@
 /* vmm/shim/state.h - what the shim and the monitor share, all of it in the guest's RAM.
  *
  * The monitor fills it in before the first instruction.  While the guest runs it reads the mail, as
- * the word of an attacker, and nothing else; before a clone's first instruction it moves the times.
+ * the word of an attacker, and nothing else; before a clone's first instruction it moves the times,
+ * and forgets when the local APICs interrupt.
  */
 #ifndef CL_VMM_SHIM_STATE_H
 #define CL_VMM_SHIM_STATE_H
@@ -19,7 +20,10 @@ struct shim_head {
     uint64_t fault_gate, on_fault; /* CPL0, then CPL3 */
     uint64_t irq_gate, on_irq;
     uint64_t break_gate, on_break;
-    uint64_t hypercall, iret; /* where the kernel may jump instead of its `syscall` */
+    uint64_t hypercall,
+        iret; /* where the kernel may jump instead of its `syscall`: the only vCPU */
+    uint64_t find_hypercall, find_iret; /* the first slice's: any vCPU */
+    uint64_t on_park;                   /* where a vCPU waits until the kernel starts it */
     /* of an isolated guest: its kernel's int3; user code's entries, CPL0, then CPL3 */
     uint64_t isolated_break_gate;
     uint64_t user_traps; /* of vector 0; 16 bytes each */
@@ -47,35 +51,45 @@ enum shim_time { SHIM_TIME_VCPU, SHIM_TIME_VDSO, SHIM_TIMES };
 
 enum shim_channel { CHANNEL_FREE = 0, CHANNEL_VIRQ, CHANNEL_IPI, CHANNEL_REMOTE };
 
+/* Does a vCPU still use the translations that it has?  One that waits does not, before it has
+ * looked whether they are stale. */
+enum shim_use { USE_RUNS = 0, USE_WAITS, USE_WAITS_STALE };
+
+/* Where a vCPU begins that the kernel starts (VCPUOP_initialise); the first one has begun. */
+struct shim_start {
+    uint64_t ip, sp, fs, root;
+    uint64_t is_set;
+};
+
+/* Of one vCPU, in its slice.  Others write what it says. */
 struct shim_state {
     /* of the assembler */
     uint64_t user;      /* 1 while the guest's user code runs */
     uint64_t kernel_sp; /* where it enters the kernel from user code */
     uint64_t kernel_gs, user_gs;
-    uint64_t vcpu_info; /* Xen's struct vcpu_info */
+    uint64_t vcpu_info; /* Xen's struct vcpu_info; others raise events in it */
     uint64_t on_event, on_syscall;
     uint64_t cr2, idle_sp;
     uint64_t ax, ip, cs, flags, sp; /* of a return that becomes an event */
+    uint64_t is_isolated;           /* user code runs in the user view; by the monitor */
+    uint64_t woken;                 /* an interrupt came since this was 0 */
 
     /* by the monitor */
-    uint64_t is_isolated;                               /* user code runs in the user view */
-    uint64_t frames;                                    /* of RAM, without the area */
-    uint64_t slots[SHIM_SLOTS], user_slots[SHIM_SLOTS]; /* of a top-level table */
-    uint64_t console_frame;
-    uint64_t tsc_start; /* when the guest's time was 0 */
-    uint64_t ns_scale;  /* ns a tick of the TSC, 2^-32 */
-    uint64_t tsc_scale; /* the other way round */
-    uint32_t n_msrs, n_cpuid;
-    struct shim_msr msrs[SHIM_MSRS_MAX];
+    uint32_t cpu, n_cpuid;
 
     /* of the C code */
     uint64_t cr4, dr6;
-    uint64_t timer_ns;               /* when the kernel wants its timer; 0 = never */
-    uint64_t armed_ns;               /* when the local APIC interrupts; 0 = never */
-    uint8_t channels[SHIM_CHANNELS]; /* enum shim_channel */
-    uint32_t virqs[SHIM_VIRQS];      /* the port of each; 0 = none */
+    uint64_t timer_ns;          /* when the kernel wants its timer; 0 = never; others: 0 */
+    uint64_t armed_ns;          /* when the local APIC interrupts; 0 = never, or who knows */
+    uint32_t virqs[SHIM_VIRQS]; /* the port of each; 0 = none; others: any */
     struct shim_trap traps[SHIM_TRAPS];
     uint64_t times[SHIM_TIMES]; /* guest-physical, by enum shim_time; 0 = nowhere */
+    struct shim_start start;    /* by the one that starts it */
+    uint64_t is_up;             /* others: 1 */
+    uint64_t polls;             /* it waits for ports, masked ones too */
+    uint64_t use;               /* enum shim_use; others: USE_WAITS to USE_WAITS_STALE */
+    uint64_t
+        flush[SHIM_CPUS_MAX]; /* what vCPU n wants flushed and waits for: see mmu.c; 0 = nothing */
 };
 #define AT(field, offset) \
     _Static_assert(offsetof(struct shim_state, field) == (offset), "the assembler's")
@@ -94,8 +108,32 @@ AT(cs, STATE_CS);
 AT(flags, STATE_FLAGS);
 AT(sp, STATE_SP);
 AT(is_isolated, STATE_IS_ISOLATED);
+AT(woken, STATE_WOKEN);
 #undef AT
-_Static_assert(sizeof(struct shim_state) <= SHIM_MAIL - SHIM_STATE, "it has two pages");
+_Static_assert(sizeof(struct shim_state) <= SHIM_CPUID - SHIM_STATE, "it has its pages");
+_Static_assert(SHIM_CPUS_MAX *SHIM_SLICE <= SHIM_LEVELS, "slices, then what is common");
+
+/* Of all vCPUs. */
+struct shim_common {
+    /* by the monitor */
+    uint64_t n_cpus;
+    uint64_t frames;                                    /* of RAM, without the area */
+    uint64_t slots[SHIM_SLOTS], user_slots[SHIM_SLOTS]; /* of a top-level table */
+    uint64_t console_frame;
+    uint64_t tsc_start; /* when the guest's time was 0 */
+    uint64_t ns_scale;  /* ns a tick of the TSC, 2^-32 */
+    uint64_t tsc_scale; /* the other way round */
+    uint32_t n_msrs, zero;
+    struct shim_msr msrs[SHIM_MSRS_MAX];
+
+    /* of the C code */
+    uint64_t mail_lock; /* 1 = taken: of the mail's text, and of the console's ring */
+    struct shim_channel_of {
+        uint8_t kind; /* enum shim_channel */
+        uint8_t cpu;  /* whose events it raises */
+    } channels[SHIM_CHANNELS];
+};
+_Static_assert(sizeof(struct shim_common) <= SHIM_MAIL - SHIM_COMMON, "it has its pages");
 
 /* Between the views, mapped in both. */
 struct shim_doors {
@@ -114,7 +152,7 @@ struct shim_cpuid {
     uint32_t any_index; /* 1 = the index does not matter */
     uint32_t eax, ebx, ecx, edx;
 };
-enum { SHIM_CPUID_MAX = (SHIM_SHARED_INFO - SHIM_CPUID) / sizeof(struct shim_cpuid) };
+enum { SHIM_CPUID_MAX = (SHIM_PRIVATE - SHIM_CPUID) / sizeof(struct shim_cpuid) };
 
 /* To the monitor: what the byte that is written to SHIM_PORT says. */
 enum shim_word {
@@ -131,6 +169,6 @@ struct shim_mail {
     uint8_t text[SHIM_TEXT_MAX];
 };
 _Static_assert(SHIM_DEVICE_PORT + SHIM_DEVICES <= SHIM_CHANNELS, "a channel for each device");
-_Static_assert(sizeof(struct shim_mail) <= SHIM_CPUID - SHIM_MAIL, "it has two pages");
+_Static_assert(sizeof(struct shim_mail) <= SHIM_SHARED_INFO - SHIM_MAIL, "it has its pages");
 
 #endif

@@ -7,6 +7,7 @@
 
 enum { MSR_TSC_DEADLINE = 0x6e0, VIRQ_TIMER = 0 };
 #define FAR_NS (UINT64_C(3600) * 1000000000) /* further than this in steps: no product wraps */
+#define EARLY_NS UINT64_C(100000)            /* more than rounding makes of FAR_NS */
 #define REMIND_NS UINT64_C(500000) /* on some hosts an interrupt takes 100 us: it must get on */
 
 static uint64_t scale(uint64_t n, uint64_t by)
@@ -16,7 +17,7 @@ static uint64_t scale(uint64_t n, uint64_t by)
 
 uint64_t timer_now_ns(void)
 {
-    return scale(read_tsc() - shim()->tsc_start, shim()->ns_scale);
+    return scale(read_tsc() - common()->tsc_start, common()->ns_scale);
 }
 
 /* From now on, so that the rounding of a long time does not add up.  The local APIC takes a time
@@ -24,41 +25,46 @@ uint64_t timer_now_ns(void)
 static void arm(uint64_t ns)
 {
     uint64_t now = timer_now_ns(), left = ns > now ? ns - now : 0;
-    uint64_t ticks = scale(left < FAR_NS ? left : FAR_NS, shim()->tsc_scale) + 1;
-    shim()->armed_ns = ns;
-    write_msr(MSR_TSC_DEADLINE, read_tsc() + ticks);
+    left = left < FAR_NS ? left : FAR_NS;
+    shim()->armed_ns = now + left;
+    write_msr(MSR_TSC_DEADLINE, read_tsc() + scale(left, common()->tsc_scale) + 1);
 }
 
-/* What is armed earlier stays: it comes, sees that nothing is due, and arms the right time. */
+/* What is armed earlier stays: it comes, sees that nothing is due, and arms the right time.  What
+ * should have come may have been armed anew by an interrupt in the middle of arm(). */
+void timer_wake(uint64_t ns)
+{
+    uint64_t armed = shim()->armed_ns;
+    if (armed <= timer_now_ns() || ns < armed)
+        arm(ns);
+}
+
 void timer_set(uint64_t ns)
 {
-    struct shim_state *s = shim();
-    s->timer_ns = ns;
-    if (ns != 0 && (s->armed_ns == 0 || ns < s->armed_ns))
-        arm(ns);
+    shim()->timer_ns = ns;
+    if (ns != 0)
+        timer_wake(ns);
 }
 
 void timer_due(void)
 {
     struct shim_state *s = shim();
+    uint64_t now = timer_now_ns();
+    if (s->armed_ns - (now + EARLY_NS) < FAR_NS) /* still to come: this is another interrupt */
+        return;
     s->armed_ns = 0;
     if (s->timer_ns == 0)
         return;
-    if (timer_now_ns() < s->timer_ns) {
+    if (now < s->timer_ns) {
         arm(s->timer_ns);
         return;
     }
     s->timer_ns = 0;
-    if (s->virqs[VIRQ_TIMER] != 0 && s->virqs[VIRQ_TIMER] < SHIM_CHANNELS)
-        event_raise(s->virqs[VIRQ_TIMER]);
+    event_raise_virq(VIRQ_TIMER);
 }
 
 void timer_remind(void)
 {
-    struct shim_state *s = shim();
-    if (!vcpu_info()->upcall_pending)
-        return;
-    uint64_t soon = timer_now_ns() + REMIND_NS;
-    if (s->armed_ns == 0 || soon < s->armed_ns)
-        arm(soon);
+    if (vcpu_info()->upcall_pending)
+        timer_wake(timer_now_ns() + REMIND_NS);
 }

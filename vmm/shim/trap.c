@@ -10,10 +10,9 @@ enum { FAULT_PRESENT = 1, FAULT_USER = 4 };
 
 _Noreturn void give_up(uint32_t why, uint64_t ip, uint64_t address)
 {
-    struct shim_mail *mail = (struct shim_mail *)(SHIM_VA + SHIM_MAIL);
-    mail->trap = why;
-    mail->ip = ip;
-    mail->address = address;
+    mail()->trap = why;
+    mail()->ip = ip;
+    mail()->address = address;
     for (;;)
         write_port(SHIM_PORT, SHIM_GIVE_UP);
 }
@@ -129,15 +128,22 @@ static void fault_at_the_end(struct frame *f)
     hand_over(f);
 }
 
+static bool is_about_to_wait(uint64_t ip)
+{
+    return ip >= (uint64_t)may_wait && ip < (uint64_t)waited;
+}
+
 /* Where the shim is interrupted it looks for events itself before it leaves; unless it has just
  * done so, and for that the interrupt comes again later.  User code is in the shim, too, where
  * SYSCALL has led it to its door. */
 bool interrupt(struct frame *f)
 {
     bool in_user_view = f->error != 0;
+    cpu_settle();
     event_devices();
     timer_due();
-    if ((f->cs & 3) == 0) { /* CPL0 waited for it */
+    shim()->woken = 1;
+    if ((f->cs & 3) == 0 || is_about_to_wait(f->rip)) {
         f->rip = (uint64_t)waited;
         f->cs = SHIM_CS3;
         f->ss = SHIM_DS3;

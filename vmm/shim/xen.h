@@ -39,6 +39,7 @@ enum xen_hypercall {
 enum xen_error {
     XEN_EPERM = 1,
     XEN_ENOENT = 2,
+    XEN_EEXIST = 17,
     XEN_EINVAL = 22,
     XEN_ENOSPC = 28,
     XEN_ENOSYS = 38,
@@ -79,6 +80,35 @@ struct xen_shared_info {
 };
 _Static_assert(offsetof(struct xen_shared_info, pending) == 2048, "Xen's ABI");
 _Static_assert(offsetof(struct xen_shared_info, wc_version) == 3072, "Xen's ABI");
+
+/* Ends a table with an address of 0, but in the context below, where it is that of vector n. */
+struct xen_trap {
+    uint8_t vector, flags;
+    uint16_t cs;
+    uint32_t pad;
+    uint64_t address;
+};
+enum { XEN_TRAP_MASKS_EVENTS = 4, XEN_VECTORS = 256 };
+
+struct xen_registers {
+    uint64_t r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi;
+    uint64_t vector, rip, cs, flags, rsp, ss, es, ds, fs, gs;
+};
+
+/* What a vCPU begins with. */
+struct xen_context {
+    uint8_t fpu[512];
+    uint64_t flags;
+    struct xen_registers registers;
+    struct xen_trap traps[XEN_VECTORS];
+    uint64_t ldt, n_ldt, gdt[16], n_gdt, kernel_ss, kernel_sp;
+    uint64_t cr[8], dr[8];
+    uint64_t on_event, on_failsafe, on_syscall;
+    uint64_t vm_assist, fs, kernel_gs, user_gs;
+};
+_Static_assert(offsetof(struct xen_context, registers) == 520, "Xen's ABI");
+_Static_assert(offsetof(struct xen_context, traps) == 720, "Xen's ABI");
+_Static_assert(sizeof(struct xen_context) == 5168, "Xen's ABI");
 
 enum { XEN_CMDLINE_MAX = 1024, XEN_MOD_START_PFN = 1 << 3 };
 

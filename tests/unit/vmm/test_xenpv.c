@@ -73,7 +73,7 @@ static struct kernel good(void)
 struct world {
     struct guest_mem mem;
     struct xenpv xenpv;
-    struct xenpv_entry entry;
+    struct xenpv_entry entries[XENPV_VCPUS_MAX];
     struct cl_err err;
 };
 
@@ -86,23 +86,32 @@ static int file_of(const void *bytes, size_t n)
 }
 
 /* Closes with gm_unmap(). */
-static int load(struct world *w, const struct kernel *k, uint64_t mem_bytes, const char *cmdline)
+static int load_for(struct world *w, const struct kernel *k, uint64_t mem_bytes,
+                    const char *cmdline, unsigned vcpus)
 {
-    static const struct kvm_cpuid_table cpuid = {.nent = 1,
-                                                 .entries = {{.function = 1, .eax = 77}}};
+    static struct kvm_cpuid_table cpuids[XENPV_VCPUS_MAX];
+    for (unsigned i = 0; i < XENPV_VCPUS_MAX; i++)
+        cpuids[i] =
+            (struct kvm_cpuid_table){.nent = 1, .entries = {{.function = 1, .eax = 77 + i}}};
     static const char initrd[] = "an initrd";
     CL_AUTO(cl_closep) int kernel_fd = file_of(k, sizeof *k);
     CL_AUTO(cl_closep) int initrd_fd = file_of(initrd, sizeof initrd);
     struct xenpv_input input = {.kernel_fd = kernel_fd,
                                 .initrd_fd = initrd_fd,
                                 .cmdline = cmdline,
-                                .cpuid = &cpuid,
+                                .cpuids = cpuids,
+                                .vcpus = vcpus,
                                 .now_ns = UINT64_C(5000000007),
                                 .tsc = 1000,
                                 .tsc_khz = 2000000};
     *w = (struct world){0};
     assert_int_equal(gm_alloc(mem_bytes, &w->mem, NULL), 0);
-    return xenpv_load(&w->mem, &input, &w->xenpv, &w->entry, &w->err);
+    return xenpv_load(&w->mem, &input, &w->xenpv, w->entries, &w->err);
+}
+
+static int load(struct world *w, const struct kernel *k, uint64_t mem_bytes, const char *cmdline)
+{
+    return load_for(w, k, mem_bytes, cmdline, XENPV_VCPUS_MAX);
 }
 
 static void refused(const struct kernel *k, const char *why)
@@ -160,15 +169,18 @@ static const struct user_page *user_page_at(uint64_t at)
     return NULL;
 }
 
-static void check_user_pages(const struct world *w, uint64_t entry)
+/* Of so many vCPUs' slices, and nothing else. */
+static void check_user_pages(const struct world *w, uint64_t entry, unsigned vcpus)
 {
     enum { RIGHTS = PRESENT | WRITABLE | USER | 0x80 };
     uint64_t pages[ENTRIES];
     read_table(w, entry, pages);
     for (uint64_t i = 0; i < ENTRIES; i++) {
-        const struct user_page *want = user_page_at(i * PAGE);
+        uint64_t slice = i * PAGE / SHIM_SLICE * SHIM_SLICE;
+        bool is_theirs = slice < vcpus * SHIM_SLICE;
+        const struct user_page *want = is_theirs ? user_page_at(i * PAGE - slice) : NULL;
         assert_int_equal(pages[i] & RIGHTS, want ? PRESENT | want->rights : 0);
-        assert_int_equal(pages[i] & FRAME, want ? w->xenpv.area + want->from : 0);
+        assert_int_equal(pages[i] & FRAME, want ? w->xenpv.area + slice + want->from : 0);
     }
 }
 
@@ -176,15 +188,19 @@ static void test_the_user_view_has_nothing_but_its_doors(void **state)
 {
     struct kernel k = good();
     struct world w;
-    struct shim_state s;
+    struct shim_common c;
     (void)state;
-    assert_int_equal(load(&w, &k, MEM, ""), 0);
-    assert_int_equal(gm_read(&w.mem, (struct gpa){w.xenpv.area + SHIM_STATE}, &s, sizeof s), 0);
-    assert_true(s.slots[0] && s.slots[1] && s.slots[2]);
-    assert_int_equal(s.user_slots[0], 0);
-    assert_int_equal(s.user_slots[2], 0);
-    check_user_pages(&w, only_entry(&w, only_entry(&w, s.user_slots[1])));
-    gm_unmap(&w.mem);
+    for (unsigned vcpus = 1; vcpus <= XENPV_VCPUS_MAX; vcpus++) {
+        assert_int_equal(load_for(&w, &k, MEM, "", vcpus), 0);
+        assert_int_equal(gm_read(&w.mem, (struct gpa){w.xenpv.area + SHIM_COMMON}, &c, sizeof c),
+                         0);
+        assert_int_equal(c.n_cpus, vcpus);
+        assert_true(c.slots[0] && c.slots[1] && c.slots[2]);
+        assert_int_equal(c.user_slots[0], 0);
+        assert_int_equal(c.user_slots[2], 0);
+        check_user_pages(&w, only_entry(&w, only_entry(&w, c.user_slots[1])), vcpus);
+        gm_unmap(&w.mem);
+    }
 }
 
 struct gate {
@@ -194,7 +210,7 @@ struct gate {
     uint32_t offset_32, zero;
 };
 
-static void check_user_gate(const struct gate *g, unsigned vector)
+static void check_user_gate(const struct gate *g, unsigned vector, uint64_t gates)
 {
     enum { INTERRUPT = 0x8e, FOR_CPL3 = 0x60, BREAK = 3, TRAPS = 22 };
     bool is_there = vector < TRAPS || vector == SHIM_IRQ_VECTOR;
@@ -202,40 +218,47 @@ static void check_user_gate(const struct gate *g, unsigned vector)
     assert_int_equal(g->type, !is_there ? 0 : vector == BREAK ? INTERRUPT | FOR_CPL3 : INTERRUPT);
     assert_true(!is_there || g->selector == SHIM_CS0);
     assert_true(!is_there || (g->stack >= 1 && g->stack <= 3)); /* each is in the view */
-    assert_true(!is_there || to / PAGE == (SHIM_VA + SHIM_GATES) / PAGE);
+    assert_true(!is_there || to / PAGE == gates / PAGE);
 }
 
-static void test_the_user_views_doors_all_lead_to_cpl0(void **state)
+/* At `at` of the area, for the kernel at `va`. */
+static void check_user_doors(const struct world *w, uint64_t at, uint64_t va, uint64_t on_syscall)
 {
     enum { INT3 = 0xcc, IOMAP_AT = 0x66 };
-    struct kernel k = good();
-    struct world w;
     struct gate idt[256];
     uint8_t code[PAGE];
     uint16_t bitmap;
-    (void)state;
-    assert_int_equal(load(&w, &k, MEM, ""), 0);
-    assert_int_equal(gm_read(&w.mem, (struct gpa){w.xenpv.area + SHIM_USER_IDT}, idt, sizeof idt),
-                     0);
+    assert_int_equal(gm_read(&w->mem, (struct gpa){at + SHIM_USER_IDT}, idt, sizeof idt), 0);
     for (unsigned i = 0; i < CL_COUNT(idt); i++)
-        check_user_gate(&idt[i], i);
-    assert_int_equal(gm_read(&w.mem, (struct gpa){w.xenpv.area + SHIM_USER_CODE}, code, PAGE), 0);
-    assert_int_equal(w.entry.on_syscall / PAGE, (SHIM_VA + SHIM_CODE) / PAGE);
-    uint8_t *door = code + w.entry.on_syscall % PAGE;
+        check_user_gate(&idt[i], i, va + SHIM_GATES);
+    assert_int_equal(gm_read(&w->mem, (struct gpa){at + SHIM_USER_CODE}, code, PAGE), 0);
+    assert_int_equal(on_syscall / PAGE, (va + SHIM_CODE) / PAGE);
+    uint8_t *door = code + on_syscall % PAGE;
     assert_memory_equal(door, ((uint8_t[]){INT3, 0xeb, 0xfd}), 3); /* it asks until it is heard */
     memset(door, INT3, 3);
     for (unsigned i = 0; i < PAGE; i++)
         assert_int_equal(code[i], INT3);
-    struct gpa at = {w.xenpv.area + SHIM_USER_TSS + IOMAP_AT};
-    assert_int_equal(gm_read(&w.mem, at, &bitmap, sizeof bitmap), 0);
+    assert_int_equal(
+        gm_read(&w->mem, (struct gpa){at + SHIM_USER_TSS + IOMAP_AT}, &bitmap, sizeof bitmap), 0);
     assert_true(bitmap > SHIM_TSS_LIMIT); /* no port is open */
+}
+
+static void test_the_user_views_doors_all_lead_to_cpl0(void **state)
+{
+    struct kernel k = good();
+    struct world w;
+    (void)state;
+    assert_int_equal(load(&w, &k, MEM, ""), 0);
+    for (uint64_t i = 0; i < XENPV_VCPUS_MAX; i++)
+        check_user_doors(&w, w.xenpv.area + i * SHIM_SLICE, SHIM_VA + i * SHIM_SLICE,
+                         w.entries[i].on_syscall);
     gm_unmap(&w.mem);
 }
 
 /* A walk of the tables that the kernel begins with: where va leads to. */
 static uint64_t gpa_of(const struct world *w, uint64_t va)
 {
-    uint64_t at = w->entry.root, entry = 0;
+    uint64_t at = w->entries[0].root, entry = 0;
     for (int level = 4; level > 0; level--) {
         struct gpa of = {at + (va >> (12 + 9 * (level - 1)) & 511) * 8};
         assert_int_equal(gm_read(&w->mem, of, &entry, sizeof entry), 0);
@@ -261,13 +284,13 @@ static void test_the_kernel_finds_what_xen_promises(void **state)
     char initrd[4];
     (void)state;
     assert_int_equal(load(&w, &k, MEM, "last=1"), 0);
-    assert_int_equal(w.entry.rip, VIRT_BASE + KERNEL_AT + 8);
-    assert_int_equal(gpa_of(&w, w.entry.rip), KERNEL_AT + 8);
-    read_at(&w, w.entry.rsi, &info, sizeof info);
+    assert_int_equal(w.entries[0].rip, VIRT_BASE + KERNEL_AT + 8);
+    assert_int_equal(gpa_of(&w, w.entries[0].rip), KERNEL_AT + 8);
+    read_at(&w, w.entries[0].rsi, &info, sizeof info);
     assert_string_equal(info.magic, "xen-3.0-x86_64");
     assert_int_equal(info.nr_pages * PAGE, w.xenpv.area);
     assert_true(w.xenpv.area < MEM && info.shared_info >= w.xenpv.area);
-    assert_int_equal(gpa_of(&w, info.pt_base), w.entry.root);
+    assert_int_equal(gpa_of(&w, info.pt_base), w.entries[0].root);
     assert_int_equal(info.p2m, INIT_P2M);
     assert_non_null(strstr(info.cmdline, "console=hvc0"));
     assert_non_null(strstr(info.cmdline, "last=1"));
@@ -281,35 +304,79 @@ static void test_the_kernel_finds_what_xen_promises(void **state)
     assert_int_equal(frame, 5);
     assert_int_equal(gpa_of(&w, SHIM_VA + SHIM_STATE), w.xenpv.area + SHIM_STATE);
     assert_int_equal(gpa_of(&w, SHIM_FRAMES_VA + w.xenpv.area + 9), w.xenpv.area + 9);
-    assert_int_equal(gpa_of(&w, w.entry.on_syscall) & ~UINT64_C(0xffff), w.xenpv.area);
-    assert_true(gpa_of(&w, w.entry.rsp - 8) < w.xenpv.area);
+    assert_int_equal(gpa_of(&w, w.entries[0].on_syscall) & ~UINT64_C(0xffff), w.xenpv.area);
+    assert_true(gpa_of(&w, w.entries[0].rsp - 8) < w.xenpv.area);
     gm_unmap(&w.mem);
 }
 
-static void test_the_shim_is_told_of_time_and_processor(void **state)
+static void test_the_shim_is_told_of_time(void **state)
+{
+    struct kernel k = good();
+    struct world w;
+    struct shim_common c;
+    struct xen_shared_info info;
+    (void)state;
+    assert_int_equal(load(&w, &k, MEM, ""), 0);
+    read_at(&w, SHIM_VA + SHIM_COMMON, &c, sizeof c);
+    assert_int_equal(c.frames * PAGE, w.xenpv.area);
+    assert_int_equal(c.ns_scale, UINT64_C(1) << 31); /* half a ns a tick */
+    assert_int_equal(c.tsc_scale, UINT64_C(2) << 32);
+    assert_true(c.n_msrs > 0);
+    read_at(&w, SHIM_VA + SHIM_SHARED_INFO, &info, sizeof info);
+    assert_int_equal(info.wc_sec, 5);
+    assert_int_equal(info.wc_nsec, 7);
+    for (unsigned i = 0; i < XENPV_VCPUS_MAX; i++) {
+        assert_int_equal(info.vcpu_info[i].upcall_mask, 1);
+        assert_int_equal(info.vcpu_info[i].time.tsc_timestamp, 1000);
+    }
+    gm_unmap(&w.mem);
+}
+
+/* The first one begins in its kernel, the others in their shims, whose page tables have nothing
+ * else: the kernel may do with its first ones what it likes. */
+static void check_entry(const struct world *w, unsigned vcpu)
+{
+    const struct xenpv_entry *e = &w->entries[vcpu];
+    uint64_t root[ENTRIES], slice = SHIM_VA + (uint64_t)vcpu * SHIM_SLICE;
+    assert_int_equal(e->vcpu, vcpu);
+    assert_int_equal(e->slice, slice);
+    assert_true(e->on_syscall > slice && e->on_syscall < slice + PAGE);
+    if (vcpu == 0)
+        return;
+    assert_true(e->rip > slice && e->rip < slice + PAGE);
+    assert_int_equal(e->rsp, slice + SHIM_PARK_STACK);
+    read_table(w, e->root, root);
+    for (unsigned i = 0; i < ENTRIES; i++)
+        assert_int_equal(root[i] != 0, i >= SHIM_SLOT_FIRST && i < SHIM_SLOT_FIRST + SHIM_SLOTS);
+}
+
+static void test_each_vcpu_has_a_shim_of_its_own(void **state)
 {
     struct kernel k = good();
     struct world w;
     struct shim_state s;
     struct shim_doors doors;
     struct shim_cpuid leaf;
-    struct xen_shared_info info;
+    struct shim_head head;
     (void)state;
     assert_int_equal(load(&w, &k, MEM, ""), 0);
-    read_at(&w, SHIM_VA + SHIM_STATE, &s, sizeof s);
-    assert_int_equal(s.frames * PAGE, w.xenpv.area);
-    read_at(&w, SHIM_VA + SHIM_DOORS, &doors, sizeof doors);
-    assert_int_equal(doors.kernel_root, w.entry.root);
-    assert_int_equal(s.ns_scale, UINT64_C(1) << 31); /* half a ns a tick */
-    assert_int_equal(s.tsc_scale, UINT64_C(2) << 32);
-    assert_true(s.n_msrs > 0 && s.n_cpuid > 1);
-    read_at(&w, SHIM_VA + SHIM_CPUID, &leaf, sizeof leaf);
-    assert_int_equal(leaf.eax, 77);
-    read_at(&w, SHIM_VA + SHIM_SHARED_INFO, &info, sizeof info);
-    assert_int_equal(info.wc_sec, 5);
-    assert_int_equal(info.wc_nsec, 7);
-    assert_int_equal(info.vcpu_info[0].upcall_mask, 1);
-    assert_int_equal(info.vcpu_info[0].time.tsc_timestamp, 1000);
+    for (unsigned i = 0; i < XENPV_VCPUS_MAX; i++) {
+        uint64_t slice = SHIM_VA + (uint64_t)i * SHIM_SLICE;
+        check_entry(&w, i);
+        read_at(&w, slice + SHIM_STATE, &s, sizeof s);
+        assert_int_equal(s.cpu, i);
+        assert_int_equal(s.is_up, i == 0);
+        assert_true(s.n_cpuid > 1);
+        assert_int_equal(s.vcpu_info,
+                         SHIM_VA + SHIM_SHARED_INFO + i * sizeof(struct xen_vcpu_info));
+        read_at(&w, slice + SHIM_DOORS, &doors, sizeof doors);
+        assert_int_equal(doors.kernel_root, w.entries[i].root);
+        read_at(&w, slice + SHIM_CPUID, &leaf, sizeof leaf);
+        assert_int_equal(leaf.eax, 77 + i);
+        read_at(&w, slice + SHIM_CODE, &head, sizeof head);
+        assert_int_equal(head.magic, SHIM_MAGIC);
+        assert_int_equal(head.irq_gate / PAGE, (slice + SHIM_GATES) / PAGE);
+    }
     gm_unmap(&w.mem);
 }
 
@@ -391,27 +458,27 @@ static void put_stubs(uint8_t text[256])
 
 static void test_hypercalls_become_calls(void **state)
 {
-    static const struct shim_head head = {.hypercall = UINT64_C(0x1122334455667788),
-                                          .iret = UINT64_C(0x99aabbccddeeff00)};
+    static const uint64_t hypercall = UINT64_C(0x1122334455667788),
+                          iret = UINT64_C(0x99aabbccddeeff00);
     uint8_t text[256], was[256];
     (void)state;
     put_stubs(text);
-    assert_int_equal(xenpv_patch(text, sizeof text, &head), 2);
-    assert_memory_equal(text + STUB_AT - 13, &head.hypercall, 8);
+    assert_int_equal(xenpv_patch(text, sizeof text, hypercall, iret), 2);
+    assert_memory_equal(text + STUB_AT - 13, &hypercall, 8);
     assert_int_equal(text[STUB_AT + 3], 0xeb);
     assert_int_equal(STUB_AT + 5 + (int8_t)text[STUB_AT + 4], STUB_AT - 15);
     assert_int_equal(STUB_AT + (int8_t)text[STUB_AT - 1], STUB_AT + 5);
-    assert_memory_equal(text + IRET_AT + 3, &head.iret, 8);
+    assert_memory_equal(text + IRET_AT + 3, &iret, 8);
     put_stubs(text);
     text[STUB_AT - 15] = 0x90; /* no room in front */
     text[IRET_AT + 7] = 0x18;  /* another hypercall */
     memcpy(was, text, sizeof was);
-    assert_int_equal(xenpv_patch(text, sizeof text, &head), 0);
+    assert_int_equal(xenpv_patch(text, sizeof text, hypercall, iret), 0);
     assert_memory_equal(text, was, sizeof was);
     put_stubs(text);
     memcpy(text + 200, text + STUB_AT, 8); /* which of two? */
     memcpy(was, text, sizeof was);
-    assert_int_equal(xenpv_patch(text, sizeof text, &head), 1);
+    assert_int_equal(xenpv_patch(text, sizeof text, hypercall, iret), 1);
     assert_memory_equal(text, was, IRET_AT);
 }
 
@@ -480,29 +547,40 @@ static struct xen_time_info time_at(const struct world *w, uint64_t gpa)
     return time;
 }
 
+static void check_clones_vcpu(const struct world *w, unsigned vcpu, uint64_t slept)
+{
+    struct shim_state shim;
+    struct gpa at = {w->xenpv.area + (uint64_t)vcpu * SHIM_SLICE + SHIM_STATE};
+    assert_int_equal(gm_read(&w->mem, at, &shim, sizeof shim), 0);
+    assert_int_equal(shim.armed_ns, 0); /* its local APIC interrupts at once */
+    uint64_t own = shim.times[SHIM_TIME_VCPU];
+    assert_int_equal(time_at(w, own).tsc_timestamp, 1000 + slept);
+    assert_int_equal(time_at(w, own).version, 4);
+}
+
 static void test_a_clones_time_goes_on_from_where_it_was(void **state)
 {
     enum { SLEPT = 500, VDSO_AT = 0x5000 };
     struct kernel k = good();
     struct world w;
     struct shim_state shim;
+    struct shim_common c;
     struct xenpv clone;
     struct xen_time_info vdso = {.version = 6, .tsc_timestamp = 70};
     (void)state;
     assert_int_equal(load(&w, &k, MEM, ""), 0);
     struct gpa at = {w.xenpv.area + SHIM_STATE};
     assert_int_equal(gm_read(&w.mem, at, &shim, sizeof shim), 0);
-    uint64_t own = shim.times[SHIM_TIME_VCPU];
-    struct xen_time_info before = time_at(&w, own);
     shim.times[SHIM_TIME_VDSO] = VDSO_AT;
+    shim.armed_ns = 1;
     assert_int_equal(gm_write(&w.mem, at, &shim, sizeof shim), 0);
     assert_int_equal(gm_write(&w.mem, (struct gpa){VDSO_AT}, &vdso, sizeof vdso), 0);
-    assert_int_equal(xenpv_wake(&w.mem, SLEPT, &clone, &w.err), 0);
+    assert_int_equal(xenpv_wake(&w.mem, XENPV_VCPUS_MAX, SLEPT, &clone, &w.err), 0);
     assert_true(clone.on && clone.area == w.xenpv.area);
-    assert_int_equal(gm_read(&w.mem, at, &shim, sizeof shim), 0);
-    assert_int_equal(shim.tsc_start, 1000 + SLEPT);
-    assert_int_equal(time_at(&w, own).tsc_timestamp, before.tsc_timestamp + SLEPT);
-    assert_int_equal(time_at(&w, own).version, before.version + 2);
+    assert_int_equal(gm_read(&w.mem, (struct gpa){w.xenpv.area + SHIM_COMMON}, &c, sizeof c), 0);
+    assert_int_equal(c.tsc_start, 1000 + SLEPT);
+    for (unsigned i = 0; i < XENPV_VCPUS_MAX; i++)
+        check_clones_vcpu(&w, i, SLEPT);
     assert_int_equal(time_at(&w, VDSO_AT).tsc_timestamp, 70 + SLEPT);
     assert_int_equal(time_at(&w, VDSO_AT).version, 8);
     gm_unmap(&w.mem);
@@ -520,7 +598,7 @@ static void test_a_lie_about_its_times_is_the_guests_own_trouble(void **state)
         struct gpa at = {w.xenpv.area + SHIM_STATE + offsetof(struct shim_state, times)};
         const uint64_t times[SHIM_TIMES] = {lies[i], lies[i]};
         assert_int_equal(gm_write(&w.mem, at, times, sizeof times), 0);
-        assert_int_equal(xenpv_wake(&w.mem, 1, &clone, &w.err), 0);
+        assert_int_equal(xenpv_wake(&w.mem, XENPV_VCPUS_MAX, 1, &clone, &w.err), 0);
         gm_unmap(&w.mem);
     }
 }
@@ -532,7 +610,7 @@ static void test_memory_without_room_for_a_shim_wakes_nobody(void **state)
     struct cl_err err = {0};
     (void)state;
     assert_int_equal(gm_alloc(UINT64_C(2) << 20, &mem, &err), 0);
-    assert_int_equal(xenpv_wake(&mem, 1, &clone, &err), -1);
+    assert_int_equal(xenpv_wake(&mem, 1, 1, &clone, &err), -1);
     assert_int_equal(err.code, CL_E_INVALID);
     gm_unmap(&mem);
 }
@@ -541,7 +619,8 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_kernel_finds_what_xen_promises),
-        cmocka_unit_test(test_the_shim_is_told_of_time_and_processor),
+        cmocka_unit_test(test_the_shim_is_told_of_time),
+        cmocka_unit_test(test_each_vcpu_has_a_shim_of_its_own),
         cmocka_unit_test(test_the_user_view_has_nothing_but_its_doors),
         cmocka_unit_test(test_the_user_views_doors_all_lead_to_cpl0),
         cmocka_unit_test(test_a_kernel_that_cannot_be_entered_is_refused),
