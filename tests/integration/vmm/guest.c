@@ -153,6 +153,11 @@ void guest_open_xenpv(struct guest *g, const uint8_t *code, const uint8_t *end)
     open_guest(g, elf_file(code, (size_t)(end - code), GUEST_AT), 1, VM_ENTRY_XENPV);
 }
 
+void guest_open_xenpv_of_2(struct guest *g, const uint8_t *code, const uint8_t *end)
+{
+    open_guest(g, elf_file(code, (size_t)(end - code), GUEST_AT), 2, VM_ENTRY_XENPV);
+}
+
 void guest_open_isolated(struct guest *g, const uint8_t *code, const uint8_t *end)
 {
     open_guest_in(g, elf_file(code, (size_t)(end - code), GUEST_AT), 1, VM_ENTRY_XENPV, true);

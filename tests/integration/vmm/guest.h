@@ -56,7 +56,9 @@ void guest_open(struct guest *g, const uint8_t *code, const uint8_t *end, unsign
 void guest_open_pvh(struct guest *g, const uint8_t *code, const uint8_t *end, bool forced);
 /* One that is entered by Xen PV, at CPL3 in 64-bit mode, at GUEST_LINEAR + GUEST_AT. */
 void guest_open_xenpv(struct guest *g, const uint8_t *code, const uint8_t *end);
-/* The same in the mode isolated. */
+/* One of two vCPUs. */
+void guest_open_xenpv_of_2(struct guest *g, const uint8_t *code, const uint8_t *end);
+/* The first in the mode isolated. */
 void guest_open_isolated(struct guest *g, const uint8_t *code, const uint8_t *end);
 /* One of a kernel's file. */
 void guest_open_file(struct guest *g, const char *path);

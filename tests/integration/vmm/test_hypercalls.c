@@ -41,6 +41,34 @@ GUEST(forges,
       "mov $0x508, %edx\n mov $0x77, %al\n out %al, %dx\n mov $2, %al\n out %al, %dx\n" GUEST_EXIT(
           1));
 
+/* Hypercall 24 (vcpu_op) of vCPU 1 with this operation: its result, negative, is the status. */
+#define VCPU_OP(op) \
+    "mov $" #op ", %edi\n mov $1, %esi\n mov %r15, %rdx\n mov $24, %eax\n syscall\n neg %rax\n"
+#define TELL "out %al, $0xf4\n 98: jmp 98b\n"
+#define UNLESS_0_TELL "test %eax, %eax\n jz 97f\n" TELL "97:\n"
+/* In the room behind the stack, a struct xen_context of what begins at 1: RIP, RSP, CR3. */
+#define CONTEXT \
+    "mov %rsp, %r15\n lea 1f(%rip), %rax\n mov %rax, 648(%r15)\n" \
+    "lea 0x8000(%r15), %rax\n mov %rax, 672(%r15)\n" \
+    "mov 88(%rsi), %rax\n sub $0xffffffff80000000, %rax\n mov %rax, 5008(%r15)\n"
+GUEST(asks_of_another, CONTEXT VCPU_OP(3) TELL "1:\n");
+GUEST(starts_another,
+      CONTEXT VCPU_OP(0) UNLESS_0_TELL VCPU_OP(1) UNLESS_0_TELL "96: pause\n"
+                                                                "jmp 96b\n 1:\n" GUEST_EXIT(9));
+GUEST(starts_nothing, CONTEXT VCPU_OP(1) TELL "1:\n" GUEST_EXIT(9));
+GUEST(starts_it_again, CONTEXT VCPU_OP(0) UNLESS_0_TELL VCPU_OP(0) TELL "1:\n" GUEST_EXIT(9));
+GUEST(starts_it_on_nothing,
+      CONTEXT "movq $-4096, 5008(%r15)\n" VCPU_OP(0) TELL "1:\n" GUEST_EXIT(9));
+/* An IPI to it (event_channel_op 7: bind_ipi, 4: send) that arrives while it blocks (sched_op 1).
+ */
+GUEST(interrupts_it,
+      CONTEXT "lea 2f(%rip), %rax\n mov %rax, 5112(%r15)\n"
+              "pushq $1\n mov %rsp, %rsi\n mov $7, %edi\n mov $32, %eax\n syscall\n" /* port */
+      VCPU_OP(0) UNLESS_0_TELL VCPU_OP(1) UNLESS_0_TELL
+      "mov 4(%rsp), %eax\n pushq %rax\n mov %rsp, %rsi\n mov $4, %edi\n"
+      "mov $32, %eax\n syscall\n 96: pause\n jmp 96b\n"
+      "1: mov $1, %edi\n mov $29, %eax\n syscall\n" GUEST_EXIT(1) "2:\n" GUEST_EXIT(9));
+
 static struct vm_report run(struct guest *g)
 {
     struct cl_err err = {0};
@@ -139,6 +167,34 @@ static void test_user_code_without_a_root_ends_its_guest(void **state)
     assert_int_equal(run_in(guest_open_isolated, guest_no_root, guest_no_root_end).end, VM_RESET);
 }
 
+/* --- two vCPUs ------------------------------------------------------------------------------- */
+
+static void ends_of_2(const uint8_t *code, const uint8_t *end, uint32_t status)
+{
+    struct vm_report r = run_in(guest_open_xenpv_of_2, code, end);
+    assert_int_equal(r.end, VM_EXIT);
+    assert_int_equal(r.status, status);
+}
+#define OF_2_ENDS_WITH(name, number) ends_of_2(guest_##name, guest_##name##_end, number)
+
+static void test_a_kernel_starts_its_other_vcpu(void **state)
+{
+    (void)state;
+    OF_2_ENDS_WITH(starts_another, 9);
+    OF_2_ENDS_WITH(interrupts_it, 9);
+}
+
+static void test_a_vcpu_starts_once_and_somewhere(void **state)
+{
+    enum { ENOENT_OF_XEN = 2, EEXIST_OF_XEN = 17, EINVAL_OF_XEN = 22 };
+    (void)state;
+    ENDS_WITH(asks_of_another, ENOENT_OF_XEN);
+    OF_2_ENDS_WITH(asks_of_another, 0); /* it is down */
+    OF_2_ENDS_WITH(starts_nothing, EINVAL_OF_XEN);
+    OF_2_ENDS_WITH(starts_it_again, EEXIST_OF_XEN);
+    OF_2_ENDS_WITH(starts_it_on_nothing, EINVAL_OF_XEN);
+}
+
 /* --- hypercalls with nonsense ------------------------------------------------------------------
  */
 
@@ -197,6 +253,8 @@ int main(void)
         cmocka_unit_test(test_a_fault_that_it_does_not_take_ends_it),
         cmocka_unit_test(test_the_user_root_of_an_isolated_guest_is_its_ram),
         cmocka_unit_test(test_user_code_without_a_root_ends_its_guest),
+        cmocka_unit_test(test_a_kernel_starts_its_other_vcpu),
+        cmocka_unit_test(test_a_vcpu_starts_once_and_somewhere),
         cmocka_unit_test(test_no_hypercall_does_more_than_end_its_guest),
     };
     int skip = guest_skip_xenpv();

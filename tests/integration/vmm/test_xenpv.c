@@ -67,21 +67,22 @@ struct machine {
     uint64_t begin_ns;
 };
 
-/* A mode is a word for /init, too. */
-static const char shared[] = "shared", isolated[] = "isolated";
+/* A mode is a word for /init, too; of several processors it may be asked to try only these. */
+static const char shared[] = "shared", isolated[] = "isolated",
+                  shared_short[] = "shared processors", isolated_short[] = "isolated processors";
 
-static struct vm_config open_files(struct machine *m, const char *mode)
+static struct vm_config open_files(struct machine *m, const char *mode, unsigned vcpus)
 {
     *m = (struct machine){.begin_ns = cl_now_ns(), .initrd_fd = initrd_of(XENPV_INIT)};
     m->guest = (struct guest){.ram_fd = memfd_create("guest", MFD_CLOEXEC),
                               .console_fd = memfd_create("console", MFD_CLOEXEC),
                               .kvm_fd = open("/dev/kvm", O_RDWR | O_CLOEXEC),
                               .kernel_fd = open(kernel_path, O_RDONLY | O_CLOEXEC)};
-    struct vm_config c = guest_config(&m->guest, 1);
+    struct vm_config c = guest_config(&m->guest, vcpus);
     c.mem_bytes = (uint64_t)MEM_MIB << 20;
     c.own_ram = true;
     c.entry = VM_ENTRY_XENPV;
-    c.is_isolated = mode == isolated;
+    c.is_isolated = mode == isolated || mode == isolated_short;
     c.cmdline = mode;
     c.initrd_fd = m->initrd_fd;
     return c;
@@ -93,10 +94,10 @@ static void close_files(struct machine *m)
     cl_closep(&m->initrd_fd);
 }
 
-static void open_machine(struct machine *m, const char *mode)
+static void open_machine(struct machine *m, const char *mode, unsigned vcpus)
 {
     struct cl_err err = {0};
-    struct vm_config c = open_files(m, mode);
+    struct vm_config c = open_files(m, mode, vcpus);
     if (vm_create(&c, &m->guest.vm, &err) < 0 || vm_boot(m->guest.vm, &err) < 0)
         fail_msg("%s", err.text);
 }
@@ -130,16 +131,20 @@ static double ms_since(uint64_t begin_ns)
     return (double)(cl_now_ns() - begin_ns) / 1e6;
 }
 
-static void serves_its_programs_and_ends(const char *mode)
+static void serves_its_programs_and_ends(const char *mode, unsigned vcpus)
 {
     static char text[TEXT_MAX];
+    char processors[32];
     struct machine m;
     struct vm_report report;
     struct cl_err err = {0};
-    open_machine(&m, mode);
+    open_machine(&m, mode, vcpus);
     assert_int_equal(vm_run(m.guest.vm, &err), 0);
     await_text(&m, "xenpv: init runs", text);
-    (void)printf("%s, from nothing to /init: %.0f ms\n", mode, ms_since(m.begin_ns));
+    (void)printf("%s, %u vCPUs, from nothing to /init: %.0f ms\n", mode, vcpus,
+                 ms_since(m.begin_ns));
+    (void)snprintf(processors, sizeof processors, "xenpv: %u processors", vcpus);
+    await_text(&m, processors, text);
     await_text(&m, "xenpv: all is well", text);
     guest_await_end(&m.guest, &report);
     guest_printed(&m.guest, text, sizeof text);
@@ -153,24 +158,38 @@ static void serves_its_programs_and_ends(const char *mode)
 static void test_a_stock_kernel_serves_its_programs_and_ends(void **state)
 {
     (void)state;
-    serves_its_programs_and_ends(shared);
+    serves_its_programs_and_ends(shared, 1);
 }
 
 static void test_a_stock_kernel_serves_its_programs_apart_from_itself(void **state)
 {
     (void)state;
-    serves_its_programs_and_ends(isolated);
+    serves_its_programs_and_ends(isolated, 1);
 }
 
-static void test_it_has_one_processor(void **state)
+static void test_two_processors_serve_programs_apart_from_their_kernel(void **state)
+{
+    (void)state;
+    serves_its_programs_and_ends(isolated, 2);
+}
+
+static void test_two_and_four_processors_share_memory_and_time(void **state)
+{
+    (void)state;
+    serves_its_programs_and_ends(shared_short, 2);
+    serves_its_programs_and_ends(shared_short, 4);
+    serves_its_programs_and_ends(isolated_short, 4);
+}
+
+static void test_it_has_four_processors_at_most(void **state)
 {
     struct machine m;
     struct cl_err err = {0};
     (void)state;
-    struct vm_config c = open_files(&m, shared);
-    c.vcpus = 2;
+    struct vm_config c = open_files(&m, shared, 5);
     assert_int_equal(vm_create(&c, &m.guest.vm, &err), -1);
     assert_int_equal(err.code, CL_E_UNIMPL);
+    assert_non_null(strstr(err.text, "at most 4"));
     close_files(&m);
 }
 
@@ -179,7 +198,9 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_stock_kernel_serves_its_programs_and_ends),
         cmocka_unit_test(test_a_stock_kernel_serves_its_programs_apart_from_itself),
-        cmocka_unit_test(test_it_has_one_processor),
+        cmocka_unit_test(test_two_processors_serve_programs_apart_from_their_kernel),
+        cmocka_unit_test(test_two_and_four_processors_share_memory_and_time),
+        cmocka_unit_test(test_it_has_four_processors_at_most),
     };
     int skip = guest_skip_xenpv();
     if (skip)

@@ -104,14 +104,20 @@ struct range {
     uint64_t from, bytes, step;
 };
 
-/* All of them fault; the page that SYSCALL leads to may be seen. */
+/* The page that SYSCALL leads to on some processor. */
+static bool is_doors(uint64_t at)
+{
+    return at - SHIM_VA < processors() * SHIM_SLICE && (at - SHIM_VA) % SHIM_SLICE < PAGE;
+}
+
+/* All of them fault; the pages that SYSCALL leads to may be seen. */
 static void reach(const void *arg)
 {
     const struct range *r = arg;
     unsigned reached = 0;
     catch_signals();
     for (volatile uint64_t at = r->from; at - r->from < r->bytes; at += r->step) {
-        bool is_door = at - SHIM_VA < PAGE;
+        bool is_door = is_doors(at);
         reached += signal_of(at, WRITE) != SIGSEGV;
         reached += !is_door && signal_of(at, READ) != SIGSEGV;
         reached += !is_door && signal_of(at, JUMP) != SIGSEGV;
@@ -122,9 +128,8 @@ static void reach(const void *arg)
 /* All is int3, but for the door's jump back to itself. */
 static void door_shows_nothing(const void *arg)
 {
-    const volatile uint8_t *page = (const volatile uint8_t *)SHIM_VA;
+    const volatile uint8_t *page = (const volatile uint8_t *)*(const uint64_t *)arg;
     unsigned jumps = 0;
-    (void)arg;
     for (uint64_t i = 0; i < PAGE; i++) {
         if (page[i] == INT3)
             continue;
@@ -154,7 +159,8 @@ static void memory_is_out_of_reach(void)
          "the last pages are, too"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         check(as_nobody(reach, &cases[i].range) == 0, cases[i].what);
-    check(as_nobody(door_shows_nothing, NULL) == 0, "SYSCALL's page is int3, and a jump back");
+    for (uint64_t i = 0, at = SHIM_VA; i < processors(); i++, at += SHIM_SLICE)
+        check(as_nobody(door_shows_nothing, &at) == 0, "SYSCALL's page is int3, and a jump back");
 }
 
 /* --- instructions ---------------------------------------------------------------------------- */
@@ -329,13 +335,16 @@ static void go(const struct registers *r)
 
 enum { PLAIN_FLAGS = 0x202 };
 
-/* Where SYSCALL leads to: the only int3 of its page that is a system call, and its jump back. */
+/* Where SYSCALL leads to on this processor: the only int3 of all these pages that is a system call,
+ * and its jump back. */
 static uint64_t find_door(void)
 {
+    const uint64_t bytes = processors() * PAGE;
     volatile uint64_t door = 0;
     volatile unsigned doors = 0;
     catch_signals();
-    for (volatile uint64_t at = SHIM_VA; at < SHIM_VA + PAGE; at++) {
+    for (volatile uint64_t n = 0; n < bytes; n++) {
+        const uint64_t at = SHIM_VA + n / PAGE * SHIM_SLICE + n % PAGE;
         const struct registers r = {at, 0, 0, PLAIN_FLAGS, PLAIN_FLAGS, SYS_getppid};
         caught = 0;
         if (sigsetjmp(after_signal, 1) == 0) {
@@ -757,7 +766,7 @@ void what_may_be_tried(void)
     storms();
 }
 
-void attacks(void)
+static void attacks_here(void)
 {
     uint64_t *door = shared_word();
     memory_is_out_of_reach();
@@ -769,4 +778,24 @@ void attacks(void)
         the_door_takes_any_registers(*door);
     no_return_leads_to_the_kernel();
     code_of_32_bits_is_harmless();
+}
+
+static pid_t attack_from(unsigned cpu)
+{
+    pid_t child = fork();
+    if (child != 0)
+        return child;
+    check(run_on(cpu), "attacks come from one processor");
+    attacks_here();
+    _exit(has_failed());
+}
+
+/* From the first processor and from the last at once: each has a door of its own, and no other's.
+ */
+void attacks(void)
+{
+    unsigned last = processors() - 1;
+    pid_t first_child = attack_from(0), last_child = last > 0 ? attack_from(last) : 0;
+    check(wait_for(first_child) == 0, "attacks from the first processor fail");
+    check(last == 0 || wait_for(last_child) == 0, "attacks from the last processor fail");
 }

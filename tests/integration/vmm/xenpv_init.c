@@ -1,7 +1,8 @@
 /* tests/integration/vmm/xenpv_init.c - the only program of a Xen-PV guest: /init, static.
  *
- * usage: init shared | isolated [soak]
- * The word is the guest's mode; a soak is some of the checks, 500 times.
+ * usage: init shared | isolated [processors | soak]
+ * The word is the guest's mode; a soak is some of the checks, 500 times; "processors" are those of
+ * several processors, alone.
  * Does what a kernel must do for its programs, says what it found a line each, and switches the
  * machine off.  A check that fails says so, and the last line is then missing.
  */
@@ -32,6 +33,11 @@ void check(bool good, const char *what)
 {
     failures += !good;
     (void)printf("xenpv: %s %s\n", good ? "ok" : "FAILED", what);
+}
+
+bool has_failed(void)
+{
+    return failures > 0;
 }
 
 static uint64_t now_ns(void)
@@ -272,6 +278,7 @@ static void soak(void)
     for (int i = 1; i <= ROUNDS; i++) {
         execs();
         exceptions();
+        several_processors();
         what_may_be_tried();
         (void)printf("xenpv: round %d of %d, %u failures\n", i, ROUNDS, failures);
     }
@@ -295,13 +302,19 @@ int main(int argc, char **argv)
     for (int fd = 0; fd <= 2 && console >= 0; fd++)
         (void)dup2(console, fd);
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
-    (void)printf("xenpv: init runs\n");
+    (void)printf("xenpv: init runs, on one of %u\n", processors());
     void (*const checks[])(void) = {
         system_calls, page_faults,        forks, execs,          exceptions,
-        sleeps,       ticks_among_faults, pipes, floating_point, what_may_be_tried};
-    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
+        sleeps,       ticks_among_faults, pipes, floating_point, several_processors,
+        off_and_on,   what_may_be_tried};
+    bool is_short = has_word(argc, argv, "processors");
+    if (is_short) {
+        several_processors();
+        off_and_on();
+    }
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0] && !is_short; i++)
         checks[i]();
-    if (has_word(argc, argv, "isolated"))
+    if (has_word(argc, argv, "isolated") && !is_short)
         attacks();
     if (has_word(argc, argv, "soak"))
         soak();

@@ -7,8 +7,18 @@
 
 /* One line. */
 void check(bool good, const char *what);
+bool has_failed(void); /* one of them, here or before this process was forked */
 /* Its wait status; -1 when there is no such child. */
 int wait_for(pid_t child);
+
+/* xenpv_smp.c: how many there are, ... */
+unsigned processors(void);
+/* ... this process and its children on one of them from now on, or on any, ... */
+bool run_on(unsigned cpu);
+void run_anywhere(void);
+/* ... all of them at work, and each but the first switched off and on. */
+void several_processors(void);
+void off_and_on(void);
 
 /* xenpv_attacks.c, of user code without rights: what it may try in any guest, ... */
 void what_may_be_tried(void);
