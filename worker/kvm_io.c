@@ -17,6 +17,7 @@
 #include "base/own.h"
 #include "vmm/control.h"
 #include "vmm/mem.h"
+#include "vmm/xenpv.h"
 #include "worker/vm_base.h"
 
 enum { CONTROL_FD = 4, EVENTS_PER_TURN = 8, XENPV_MEM_MAX_MIB = GM_LOW_MAX >> 20 };
@@ -342,7 +343,7 @@ static int kvm_ask_counts(struct vm *vm, struct vm_counts_query *query, struct c
     .grow_disk = kvm_grow_disk, .snapshot = kvm_snapshot, .ask_counts = kvm_ask_counts, \
     VM_BASE_VERBS
 
-#define XENPV_LIMITS .vcpus_max = 1, .memory_max_mib = XENPV_MEM_MAX_MIB
+#define XENPV_LIMITS .vcpus_max = XENPV_VCPUS_MAX, .memory_max_mib = XENPV_MEM_MAX_MIB
 
 static const struct vm_driver drivers[] = {
     [KVM_ENTRY_NATIVE] = {.name = "kvm", KVM_VERBS},

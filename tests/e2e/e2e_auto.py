@@ -15,7 +15,7 @@ PROBE = json.loads(subprocess.check_output([BUILD / "cloche-worker", "--probe"])
 DRIVERS = PROBE["drivers"].split(",")
 ISOLATED, SHARED = (PROBE["driver"], pb.GUEST_SEPARATION_ISOLATED), ("kvm/xenpv", pb.GUEST_SEPARATION_SHARED)
 FASTEST = SHARED if DRIVERS[0].endswith("-shared") else ISOLATED
-VCPUS_MAX_OF_XENPV = 1
+MEMORY_MAX_MIB_OF_XENPV = 3072
 
 
 def who_ran(tenant, **kw):
@@ -37,7 +37,7 @@ def tenants(c):
 def sizes(c):
     large = (DRIVERS[-1], pb.GUEST_SEPARATION_ISOLATED) if FASTEST == SHARED else FASTEST
     equal("what the fastest has no room for, the next one runs",
-          who_ran(c.tenant("easy", separation="shared-ok"), resources=(VCPUS_MAX_OF_XENPV + 1, 512, 0)), large)
+          who_ran(c.tenant("easy", separation="shared-ok"), resources=(1, MEMORY_MAX_MIB_OF_XENPV + 256, 0)), large)
 
 
 @suite.scenario

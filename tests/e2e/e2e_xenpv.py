@@ -8,7 +8,7 @@ import re
 os.environ["CLOCHE_DRIVER"] = "kvm/xenpv-shared"
 
 from clones import differ  # noqa: E402
-from harness import Cluster, Suite, follow, pb, run, skip, soon, spec  # noqa: E402
+from harness import Cluster, Suite, code_of, error_of, follow, pb, run, skip, soon, spec  # noqa: E402
 
 suite = Suite("xenpv")
 check, equal = suite.check, suite.equal
@@ -77,8 +77,12 @@ def isolated():
 
 @suite.scenario
 def limits(c):
-    f = run(c.admin, "true", resources=(2, 512, 0))
-    check("more than one vCPU is refused, and said why", f.outcome == "FAILED" and "has at most 1" in str(f), f)
+    f = run(c.admin, "nproc", resources=(4, 512, 0))
+    equal("four vCPUs are there", (f.outcome, bytes(f.out)), ("EXITED", b"4\n"))
+    err = error_of(c.admin.jobs.Run, pb.RunRequest(spec=spec("true", resources=(5, 512, 0))))
+    check("a fifth is refused, and said why", code_of(err) == "INVALID_ARGUMENT" and "limit of 4000" in err.details(), err)
+    f = run(c.admin, "true", resources=(1, 3072 + 256, 0))
+    check("more than 3 GiB is refused, and said why", f.outcome == "FAILED" and "has at most 3072" in str(f), f)
 
 
 if __name__ == "__main__":
