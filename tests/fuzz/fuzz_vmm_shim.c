@@ -166,9 +166,9 @@ static bool step_extended(struct fuzz_in *in)
     if (!do_call(&c))
         return false;
     if (c.result == 0 && op[0] == NEW_ROOT)
-        CL_ASSERT(has_slots(op[1], shim()->slots) && doors()->kernel_root >> 12 == op[1]);
+        CL_ASSERT(has_slots(op[1], common()->slots) && doors()->kernel_root >> 12 == op[1]);
     if (c.result == 0 && op[0] == NEW_USER_ROOT && shim()->is_isolated)
-        CL_ASSERT((op[1] == 0 || has_slots(op[1], shim()->user_slots)) &&
+        CL_ASSERT((op[1] == 0 || has_slots(op[1], common()->user_slots)) &&
                   doors()->user_root >> 12 == op[1]);
     return true;
 }

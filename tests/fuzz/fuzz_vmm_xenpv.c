@@ -22,7 +22,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { STEPS_MAX = 64, AREA_BYTES = SHIM_CPUID, TEXT_MAX = 4096 };
+enum { STEPS_MAX = 64, AREA_BYTES = SHIM_SHARED_INFO, TEXT_MAX = 4096 };
 #define MEM (UINT64_C(6) << 20)
 
 static struct guest_mem mem;
@@ -52,12 +52,17 @@ static struct shim_state *state(void)
     return (struct shim_state *)(area() + SHIM_STATE);
 }
 
+static uint64_t *born(void)
+{
+    return &((struct shim_common *)(area() + SHIM_COMMON))->tsc_start;
+}
+
 static void start(void)
 {
     struct cl_err err = {0};
     if (!mem.base)
         CL_ASSERT(gm_alloc(MEM, &mem, &err) == 0);
-    CL_ASSERT(xenpv_wake(&mem, 0, &xenpv, &err) == 0);
+    CL_ASSERT(xenpv_wake(&mem, 1, 0, &xenpv, &err) == 0);
     memset(mem.base, 0, XENPV_PAGE);
     memset(area(), 0, AREA_BYTES);
     serial_init(&serial, (struct irq_line){0}, take, NULL);
@@ -99,7 +104,7 @@ static bool read_time(uint64_t gpa, struct xen_time_info *ret_time)
 /* Whether both times and what says where they are lie apart, so that each moves once. */
 static bool are_apart(const uint64_t times[static SHIM_TIMES])
 {
-    uint64_t at = xenpv.area + SHIM_STATE, end = at + sizeof(struct shim_state),
+    uint64_t at = xenpv.area + SHIM_STATE, end = xenpv.area + AREA_BYTES,
              each = sizeof(struct xen_time_info);
     for (int i = 0; i < SHIM_TIMES; i++) {
         if (times[i] < end && times[i] + each > at)
@@ -110,7 +115,7 @@ static bool are_apart(const uint64_t times[static SHIM_TIMES])
 
 static void step_wake(struct fuzz_in *in)
 {
-    uint64_t slept = get_u64(in), times[SHIM_TIMES], birth = state()->tsc_start;
+    uint64_t slept = get_u64(in), times[SHIM_TIMES], birth = *born();
     struct xen_time_info before[SHIM_TIMES], after;
     bool there[SHIM_TIMES];
     struct xenpv clone;
@@ -119,7 +124,7 @@ static void step_wake(struct fuzz_in *in)
         there[i] = read_time(times[i], &before[i]);
     static uint8_t was[AREA_BYTES];
     memcpy(was, area(), sizeof was);
-    CL_ASSERT(xenpv_wake(&mem, slept, &clone, NULL) == 0);
+    CL_ASSERT(xenpv_wake(&mem, 1, slept, &clone, NULL) == 0);
     CL_ASSERT(clone.on && !clone.gave_up && clone.area == xenpv.area);
     if (!are_apart(times))
         return;
@@ -133,8 +138,9 @@ static void step_wake(struct fuzz_in *in)
         if (times[i] >= xenpv.area && times[i] - xenpv.area < AREA_BYTES - sizeof after)
             memcpy(was + (times[i] - xenpv.area), &after, sizeof after);
     }
-    CL_ASSERT(state()->tsc_start == birth + slept);
-    memcpy(was + SHIM_STATE + offsetof(struct shim_state, tsc_start), &state()->tsc_start, 8);
+    CL_ASSERT(*born() == birth + slept && state()->armed_ns == 0);
+    memcpy(was + SHIM_COMMON + offsetof(struct shim_common, tsc_start), born(), 8);
+    memset(was + SHIM_STATE + offsetof(struct shim_state, armed_ns), 0, 8);
     bool at_the_edge = times[0] + 32 > xenpv.area + AREA_BYTES - 32 ||
                        times[1] + 32 > xenpv.area + AREA_BYTES - 32 || times[0] < xenpv.area ||
                        times[1] < xenpv.area;
@@ -161,19 +167,19 @@ static void step_time(struct fuzz_in *in)
 static void patch(const uint8_t *data, size_t n)
 {
     enum { CHANGED_MAX = 15 + 2 + 13 };
-    static const struct shim_head head = {.hypercall = UINT64_C(0x1122334455667788),
-                                          .iret = UINT64_C(0x1020304050607080)};
+    static const uint64_t hypercall = UINT64_C(0x1122334455667788),
+                          iret = UINT64_C(0x1020304050607080);
     uint8_t *text = malloc(n + (n == 0));
     size_t changed = 0;
     CL_ASSERT(text);
     memcpy(text, data, n);
-    unsigned places = xenpv_patch(text, n, &head);
+    unsigned places = xenpv_patch(text, n, hypercall, iret);
     for (size_t i = 0; i < n; i++)
         changed += text[i] != data[i];
     CL_ASSERT(places <= 2 && (changed > 0) == (places > 0) && changed <= CHANGED_MAX);
     if (places == 2)
-        CL_ASSERT(memmem(text, n, &head.hypercall, 8) && memmem(text, n, &head.iret, 8));
-    CL_ASSERT(places != 2 || xenpv_patch(text, n, &head) == 0);
+        CL_ASSERT(memmem(text, n, &hypercall, 8) && memmem(text, n, &iret, 8));
+    CL_ASSERT(places != 2 || xenpv_patch(text, n, hypercall, iret) == 0);
     free(text);
 }
 

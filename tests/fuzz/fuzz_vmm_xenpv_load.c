@@ -69,8 +69,8 @@ static void check_tables(uint64_t table, int level, uint64_t area)
 
 static void check_slots(uint64_t root, uint64_t area)
 {
-    struct shim_state s;
-    CL_ASSERT(gm_read(&mem, (struct gpa){area + SHIM_STATE}, &s, sizeof s) == 0);
+    struct shim_common s;
+    CL_ASSERT(gm_read(&mem, (struct gpa){area + SHIM_COMMON}, &s, sizeof s) == 0);
     CL_ASSERT(s.frames * XENPV_PAGE == area);
     for (uint64_t i = 0; i < SHIM_SLOTS; i++) {
         uint64_t entry = read_entry(root, SHIM_SLOT_FIRST + i);
@@ -95,27 +95,28 @@ static void check_start(const struct xenpv_entry *entry, uint64_t area)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct kvm_cpuid_table cpuid = {.nent = 1, .entries = {{.function = 1}}};
-    struct xenpv_entry entry = {0};
+    struct xenpv_entry entries[XENPV_VCPUS_MAX] = {0};
     struct xenpv xenpv = {0};
     struct cl_err err = {0};
     start(data, size);
     const struct xenpv_input input = {.kernel_fd = kernel_fd,
                                       .initrd_fd = -1,
                                       .cmdline = "fuzz",
-                                      .cpuid = &cpuid,
+                                      .cpuids = &cpuid,
+                                      .vcpus = 1,
                                       .is_isolated = size % 2,
                                       .tsc_khz = 2000000};
-    int rc = xenpv_load(&mem, &input, &xenpv, &entry, &err);
+    int rc = xenpv_load(&mem, &input, &xenpv, entries, &err);
     CL_ASSERT((rc == 0) == (err.code == CL_OK));
-    CL_ASSERT(rc == 0 || (!xenpv.on && entry.root == 0));
+    CL_ASSERT(rc == 0 || (!xenpv.on && entries[0].root == 0));
     if (rc < 0)
         return 0;
-    CL_ASSERT(xenpv.on && xenpv.area < MEM && entry.root < xenpv.area);
-    check_tables(entry.root, 4, xenpv.area);
-    check_slots(entry.root, xenpv.area);
-    CL_ASSERT(gpa_of(entry.root, entry.rip) < xenpv.area);
-    CL_ASSERT(gpa_of(entry.root, entry.rsp - 8) < xenpv.area);
-    CL_ASSERT(entry.on_syscall - SHIM_VA < XENPV_PAGE);
-    check_start(&entry, xenpv.area);
+    CL_ASSERT(xenpv.on && xenpv.area < MEM && entries[0].root < xenpv.area);
+    check_tables(entries[0].root, 4, xenpv.area);
+    check_slots(entries[0].root, xenpv.area);
+    CL_ASSERT(gpa_of(entries[0].root, entries[0].rip) < xenpv.area);
+    CL_ASSERT(gpa_of(entries[0].root, entries[0].rsp - 8) < xenpv.area);
+    CL_ASSERT(entries[0].on_syscall - SHIM_VA < XENPV_PAGE);
+    check_start(&entries[0], xenpv.area);
     return 0;
 }

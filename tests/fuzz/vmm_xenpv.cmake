@@ -13,6 +13,7 @@ if(CLOCHE_SAN_FLAGS)
 endif()
 target_link_libraries(cl_shim_host PUBLIC cl_vmm)
 cl_fuzz(vmm_shim DEPS shim_host)
+target_include_directories(fuzz_vmm_shim BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/shim)
 # The monitor's side of such a guest.
 cl_fuzz(vmm_xenpv DEPS vmm)
 cl_fuzz(vmm_xenpv_load DEPS vmm)

@@ -144,10 +144,20 @@ static int64_t up(struct shim_state *s)
     return 0;
 }
 
-/* Its own end; it goes on behind this when it is up again. */
+static bool is_any_up_beside(const struct shim_state *s)
+{
+    for (uint64_t i = 0; i < common()->n_cpus; i++) {
+        const struct shim_state *other = shim_of(i);
+        if (other != s && __atomic_load_n(&other->is_up, __ATOMIC_SEQ_CST) != 0)
+            return true;
+    }
+    return false;
+}
+
+/* Its own end, when it is not the last one; it goes on behind this when it is up again. */
 static int64_t down(struct shim_state *s)
 {
-    if (s != shim())
+    if (s != shim() || !is_any_up_beside(s))
         return -XEN_EINVAL;
     __atomic_store_n(&s->is_up, 0, __ATOMIC_SEQ_CST);
     await_up();

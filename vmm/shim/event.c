@@ -19,7 +19,7 @@ void event_raise(uint32_t port)
     __atomic_fetch_or(&info->pending[word], bit, __ATOMIC_SEQ_CST);
     bool is_news = __atomic_load_n(&s->polls, __ATOMIC_SEQ_CST) != 0;
     if (!(__atomic_load_n(&info->mask[word], __ATOMIC_SEQ_CST) & bit)) {
-        struct xen_vcpu_info *v = guest(__atomic_load_n(&s->vcpu_info, __ATOMIC_SEQ_CST));
+        struct xen_vcpu_info *v = (void *)__atomic_load_n(&s->vcpu_info, __ATOMIC_SEQ_CST);
         __atomic_fetch_or(&v->pending_sel, UINT64_C(1) << word, __ATOMIC_SEQ_CST);
         is_news |= __atomic_exchange_n(&v->upcall_pending, 1, __ATOMIC_SEQ_CST) == 0;
     }
@@ -98,7 +98,7 @@ static int close_port(uint32_t port)
 {
     if (!is_open(port))
         return -XEN_EINVAL;
-    for (unsigned i = 0; i < SHIM_CPUS_MAX * SHIM_VIRQS; i++) {
+    for (unsigned i = 0; i < common()->n_cpus * SHIM_VIRQS; i++) {
         uint32_t *virq = &shim_of(i / SHIM_VIRQS)->virqs[i % SHIM_VIRQS];
         if (*virq == port)
             *virq = 0;
@@ -186,7 +186,7 @@ struct poll {
 static bool is_any_pending(const struct poll *p)
 {
     const uint32_t *ports = guest(p->ports);
-    for (uint32_t i = 0; i < p->n; i++) {
+    for (uint32_t i = 0; i < p->n && i < SHIM_CHANNELS; i++) {
         uint32_t port = ports[i] % SHIM_CHANNELS;
         if (__atomic_load_n(&shared_info()->pending[port / 64], __ATOMIC_SEQ_CST) >> port % 64 & 1)
             return true;

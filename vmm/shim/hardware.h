@@ -8,6 +8,9 @@
 
 #include <stdint.h>
 
+/* This vCPU's slice. */
+extern uint8_t here[] __attribute__((visibility("hidden")));
+
 /* An address that the guest's kernel gave. */
 static inline void *guest(uint64_t address)
 {

@@ -26,9 +26,7 @@ struct frame {
     uint64_t rip, cs, flags, rsp, ss;
 };
 
-/* This vCPU's slice. */
-extern uint8_t here[] __attribute__((visibility("hidden")));
-
+/* This vCPU's. */
 static inline struct shim_state *shim(void)
 {
     return (struct shim_state *)(here + SHIM_STATE);

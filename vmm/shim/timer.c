@@ -25,8 +25,8 @@ uint64_t timer_now_ns(void)
 static void arm(uint64_t ns)
 {
     uint64_t now = timer_now_ns(), left = ns > now ? ns - now : 0;
+    shim()->armed_ns = left < FAR_NS ? ns : now + FAR_NS;
     left = left < FAR_NS ? left : FAR_NS;
-    shim()->armed_ns = now + left;
     write_msr(MSR_TSC_DEADLINE, read_tsc() + scale(left, common()->tsc_scale) + 1);
 }
 

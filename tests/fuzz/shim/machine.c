@@ -18,16 +18,17 @@
 /* Where a process can have them; the shim's own places are in tests/fuzz/vmm_xenpv.cmake. */
 #define LINEAR_HOST UINT64_C(0x230000000000)
 #define NOWHERE_HOST UINT64_C(0x240000000000)
-enum { GUARD = 1 << 20, TABLE = 0x67, AREA_BYTES = SHIM_LEVELS + MACHINE_PAGE };
+enum { GUARD = 1 << 20, TABLE = 0x67, AREA_BYTES = SHIM_TABLES };
 enum { PROTECTION = 13, PAGE_FAULT = 14, NEVER_MAPPED = 1 << 16 };
 
 static const struct window {
     uint64_t at, bytes;
     int rights;
 } windows[] = {
-    {SHIM_STATE, SHIM_MAIL - SHIM_STATE, PROT_READ | PROT_WRITE},
-    {SHIM_MAIL, SHIM_CPUID - SHIM_MAIL, PROT_READ | PROT_WRITE},
-    {SHIM_CPUID, SHIM_SHARED_INFO - SHIM_CPUID, PROT_READ},
+    {SHIM_STATE, SHIM_CPUID - SHIM_STATE, PROT_READ | PROT_WRITE},
+    {SHIM_CPUID, SHIM_PRIVATE - SHIM_CPUID, PROT_READ},
+    {SHIM_COMMON, SHIM_MAIL - SHIM_COMMON, PROT_READ | PROT_WRITE},
+    {SHIM_MAIL, SHIM_SHARED_INFO - SHIM_MAIL, PROT_READ | PROT_WRITE},
     {SHIM_SHARED_INFO, MACHINE_PAGE, PROT_READ | PROT_WRITE},
     {SHIM_FRAMES, MACHINE_PAGE, PROT_READ | PROT_WRITE},
     {SHIM_LEVELS, MACHINE_PAGE, PROT_READ | PROT_WRITE},
@@ -42,7 +43,7 @@ static volatile uint64_t fault_at;
 static volatile unsigned faults;
 static sigjmp_buf at_end, at_fault;
 
-const uint8_t waited[1];
+const uint8_t may_wait[1], waited[1];
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
@@ -99,18 +100,17 @@ static void make(void)
                                     .console = FRAME_CONSOLE * MACHINE_PAGE,
                                     .root = FRAME_ROOT * MACHINE_PAGE};
     const struct xenpv_input input = {
-        .cpuid = &cpuid, .now_ns = 1, .tsc = 1000, .tsc_khz = 2000000};
+        .cpuids = &cpuid, .vcpus = 1, .now_ns = 1, .tsc = 1000, .tsc_khz = 2000000};
     struct guest_mem mem;
-    struct shim_head head;
-    uint64_t slots[SHIM_SLOTS];
+    struct xenpv_area made;
     CL_ASSERT(gm_alloc(UINT64_C(6) << 20, &mem, NULL) == 0 &&
-              xenpv_put_area(&mem, &plan, &input, slots, &head, NULL) == 0 &&
+              xenpv_put_area(&mem, &plan, &input, &made, NULL) == 0 &&
               gm_read(&mem, (struct gpa){plan.area}, area, sizeof area) == 0);
     gm_unmap(&mem);
     struct shim_state *s = (void *)(area + SHIM_STATE);
-    s->frames = MACHINE_FRAMES;
+    ((struct shim_common *)(area + SHIM_COMMON))->frames = MACHINE_FRAMES;
     s->vcpu_info = SHIM_VA + SHIM_SHARED_INFO;
-    put_tables(slots);
+    put_tables(made.slots);
 }
 
 /* --- faults ---------------------------------------------------------------------------------- */
@@ -160,7 +160,7 @@ void machine_start(bool is_isolated)
     }
     memcpy(machine_ram(), ram, sizeof ram);
     shim()->is_isolated = is_isolated;
-    tsc = shim()->tsc_start;
+    tsc = common()->tsc_start;
     fs_base = gs_base = 0;
 }
 
@@ -314,6 +314,13 @@ void load_root(uint64_t gpa)
 void flush_page(uint64_t address)
 {
     (void)address;
+}
+
+/* Of a vCPU that the kernel starts: there is none. */
+_Noreturn void start_kernel(uint64_t ip, uint64_t sp)
+{
+    (void)ip, (void)sp;
+    abort();
 }
 
 /* One comes at once. */

@@ -32,6 +32,7 @@ struct allowed {
 static struct {
     uint64_t ram[RAM_WORDS];
     struct shim_state state;
+    struct shim_common common;
     uint8_t levels[MACHINE_PAGE];
     struct xen_shared_info info;
     struct shim_doors doors;
@@ -147,7 +148,8 @@ static void allow_call(uint64_t number, const uint64_t a[static 3])
         break;
     }
     if (number == XEN_SCHED_OP || number == XEN_EVENT_CHANNEL_OP)
-        allow_gpa(shim()->console_frame * MACHINE_PAGE + offsetof(struct xen_console, out_cons), 4);
+        allow_gpa(common()->console_frame * MACHINE_PAGE + offsetof(struct xen_console, out_cons),
+                  4);
     if (number == XEN_SCHED_OP)
         may.calls |= BIT(RULES_INTERRUPT);
 }
@@ -179,6 +181,7 @@ FUZZ_UNSEEN static void remember(void)
     may = (struct allowed){0};
     memcpy(was.ram, machine_ram(), sizeof was.ram);
     was.state = *shim();
+    was.common = *common();
     memcpy(was.levels, levels(), sizeof was.levels);
     was.info = *shared_info();
     was.doors = *doors();
@@ -288,25 +291,32 @@ static const struct {
     FIELD(flags, 0),
     FIELD(sp, 0),
     FIELD(is_isolated, 0),
-    FIELD(frames, 0),
-    FIELD(slots, 0),
-    FIELD(user_slots, 0),
-    FIELD(console_frame, 0),
-    FIELD(tsc_start, 0),
-    FIELD(ns_scale, 0),
-    FIELD(tsc_scale, 0),
-    FIELD(n_msrs, 0),
+    FIELD(woken, CALL(SCHED_OP) | IRQ),
+    FIELD(cpu, 0),
     FIELD(n_cpuid, 0),
-    FIELD(msrs, 0),
     FIELD(cr4, TRAP),
     FIELD(dr6, CALL(SET_DEBUGREG) | TRAP | IRQ),
     FIELD(timer_ns, CALL(SET_TIMER) | CALL(VCPU_OP) | IRQ),
     FIELD(armed_ns, CALL(SET_TIMER) | CALL(VCPU_OP) | IRQ),
-    FIELD(channels, CALL(EVENT_CHANNEL_OP)),
     FIELD(virqs, CALL(EVENT_CHANNEL_OP)),
     FIELD(traps, CALL(SET_TRAP_TABLE)),
     FIELD(times, CALL(VCPU_OP)),
+    FIELD(start, 0),
+    FIELD(is_up, 0), /* the only vCPU stays up */
+    FIELD(polls, CALL(SCHED_OP)),
+    FIELD(use, CALL(SCHED_OP) | IRQ),
+    FIELD(flush, 0),
 };
+
+/* Of what all vCPUs have in common, ports are the kernel's. */
+static void check_common(void)
+{
+    enum { SHIMS_AT = offsetof(struct shim_common, mail_lock) };
+    CL_ASSERT(memcmp(&was.common, common(), SHIMS_AT) == 0);
+    CL_ASSERT(may.calls & CALL(CONSOLE_IO) || common()->mail_lock == 0); /* its text may fault */
+    CL_ASSERT(may.calls & CALL(EVENT_CHANNEL_OP) ||
+              memcmp(was.common.channels, common()->channels, sizeof was.common.channels) == 0);
+}
 
 FUZZ_UNSEEN static void check_fields(void)
 {
@@ -334,11 +344,11 @@ static void check_vcpu_info(uint64_t at)
 static void check_channels(const struct shim_state *s)
 {
     for (unsigned i = 0; i < SHIM_CHANNELS; i++)
-        CL_ASSERT(s->channels[i] <= CHANNEL_REMOTE);
+        CL_ASSERT(common()->channels[i].kind <= CHANNEL_REMOTE && common()->channels[i].cpu == 0);
     for (unsigned i = 0; i < SHIM_VIRQS; i++)
         CL_ASSERT(s->virqs[i] < SHIM_CHANNELS);
     for (unsigned i = 0; i < SHIM_VIRQS; i++)
-        CL_ASSERT(s->virqs[i] == 0 || s->channels[s->virqs[i]] == CHANNEL_VIRQ);
+        CL_ASSERT(s->virqs[i] == 0 || common()->channels[s->virqs[i]].kind == CHANNEL_VIRQ);
 }
 
 static void check_state(const struct shim_state *s)
@@ -395,6 +405,7 @@ FUZZ_UNSEEN void rules_after(void)
 {
     check_ram();
     check_fields();
+    check_common();
     check_state(shim());
     check_doors();
     check_levels();

@@ -5,6 +5,13 @@
 
 #include <stdint.h>
 
+/* The only vCPU's. */
+#define here ((uint8_t *)SHIM_VA)
+
+static inline void relax(void)
+{
+}
+
 /* Where the guest's kernel has it; somewhere that faults when nothing is there. */
 void *guest(uint64_t address);
 void write_fs_base(uint64_t base);
