@@ -1,6 +1,10 @@
-"""What escape tests share: the harness of the end-to-end tests, and changing one byte."""
+"""What escape tests share: the harness of the end-to-end tests, changing one byte, and calls in another process."""
+import hashlib
+import json
+import os
 import pathlib
 import shutil
+import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -8,6 +12,49 @@ sys.path.insert(0, str(HERE.parent / "e2e"))
 sys.path.insert(0, str(HERE.parent / "integration" / "agent"))
 
 import harness  # noqa: E402
+
+
+NR = {"pwrite64": 18, "mmap": 9, "fcntl": 72, "ftruncate": 77, "openat": 257, "fallocate": 285, "getuid": 102, "memfd_create": 319,
+      "close": 3, "setuid": 105, "ptrace": 101, "clone": 56}
+
+
+def inject(pid, call, *args):
+    """What the call returned in that process; -errno as the kernel gives it."""
+    done = subprocess.run([harness.BUILD / "escape_inject", str(pid), str(NR[call]), *map(str, args)], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{call} in {pid}: {done.stderr.strip()}")
+    return int(done.stdout)
+
+
+def fds(pid, needle):
+    found = {}
+    for n in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{n}")
+        except OSError:
+            continue
+        if needle in target:
+            found[int(n)] = target
+    return found
+
+
+def digests(c):
+    """SHA-256 of the template's RAM and state, read through the worker's own fds."""
+    found = {}
+    for needle in ("cloche-ram", "cloche-state"):
+        for n in fds(c.worker.pid, needle):
+            with open(f"/proc/{c.worker.pid}/fd/{n}", "rb") as f:
+                found[needle, n] = hashlib.file_digest(f, "sha256").hexdigest()
+    return found
+
+
+def probe():
+    return json.loads(subprocess.check_output([harness.BUILD / "cloche-worker", "--probe"]))
+
+
+def emulator():
+    """QEMU's driver on this host."""
+    return "qemu/kvm" if probe()["driver"] in ("kvm", "qemu/kvm") else "qemu/tcg"
 
 
 def flip(path, offset):
