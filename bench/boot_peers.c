@@ -15,29 +15,26 @@
  *   restore  spawn -> the agent's first answer, to a Ping that waits in its channel; nothing was
  *            prepared.  Then an Identity is sent: spawn -> its acknowledgement
  *   parked   a Ping to a clone that has done all that and rested -> its answer
+ * and of a template that has Python waiting in its snapshot:
+ *   fresh    spawn -> the first byte that a cell prints, by way of an Identity
+ *   claimed  the same of a clone that has run its template's warm-ups and rested, as a worker's
+ *            pool has it: Identity -> first byte; and a cell after that, without one
  */
 #include <fcntl.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/conf.h"
-#include "base/mem.h"
+#include "bench/agent.h"
 #include "bench/monitors.h"
 #include "bench/stats.h"
-#include "proto/guest_frame.h"
 #include "worker/disk.h"
 #include "worker/probe.h"
 #include "worker/template.h"
 #include "worker/vm_driver.h"
 
-enum {
-    ROUNDS_MAX = 100,
-    SAMPLES_MAX = 3 * ROUNDS_MAX,
-    CMDLINE_ROOM = CONTROL_CMDLINE_MAX + 1,
-    FRAME_ROOM = 4096
-};
+enum { ROUNDS_MAX = 100, SAMPLES_MAX = 3 * ROUNDS_MAX, CMDLINE_ROOM = CONTROL_CMDLINE_MAX + 1 };
 
 /* How ours enters the kernel, and theirs runs it. */
 struct entry {
@@ -53,68 +50,6 @@ static const struct entry entries[] = {
     {"xenpv", CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_ISOLATED, true, "clocksource=xen", 1 / 0.7},
     {"xenpv-shared", CONTROL_BOOT_BY_XENPV, true, "clocksource=xen", 1 / 0.7},
 };
-
-/* --- the agent ------------------------------------------------------------------------------- */
-
-static void say(const struct monitor *r, const Cloche__V1__GuestFrame *frame)
-{
-    struct cl_err err = {0};
-    struct cl_buf buf;
-    cl_buf_init(&buf, FRAME_ROOM);
-    if (guest_frame_pack(&buf, frame, FRAME_ROOM, &err) < 0)
-        monitor_give_up("%s", err.text);
-    if (write(r->channel, buf.data, buf.len) != (ssize_t)buf.len)
-        monitor_die("write to the agent");
-    cl_buf_fini(&buf);
-}
-
-/* The agent's next frame, which must be of this kind. */
-static void hear(const struct monitor *r, Cloche__V1__GuestFrame__BodyCase want)
-{
-    uint8_t bytes[GUEST_FRAME_HEADER + FRAME_ROOM];
-    uint32_t n;
-    const Cloche__V1__GuestFrame *frame = NULL;
-    size_t used;
-    struct cl_arena *arena;
-    struct cl_err err = {0};
-    monitor_read(r, r->channel, bytes, GUEST_FRAME_HEADER);
-    memcpy(&n, bytes, sizeof n);
-    if (n > FRAME_ROOM)
-        monitor_give_up("the agent sent a frame of %u bytes", n);
-    monitor_read(r, r->channel, bytes + GUEST_FRAME_HEADER, n);
-    if (cl_arena_new(GUEST_ARENA_FACTOR * FRAME_ROOM, &arena, &err) < 0 ||
-        guest_frame_parse(bytes, GUEST_FRAME_HEADER + n, FRAME_ROOM, arena, &frame, &used, &err) <
-            0)
-        monitor_give_up("%s", err.text);
-    if (!frame || frame->body_case != want)
-        monitor_give_up("the agent said something else than body %d", (int)want);
-    if (want == CLOCHE__V1__GUEST_FRAME__BODY_IDENTITY_DONE && frame->identity_done->error[0])
-        monitor_give_up("the agent: %s", frame->identity_done->error);
-    cl_arena_free(arena);
-}
-
-static void say_ping(const struct monitor *r)
-{
-    Cloche__V1__GuestPing ping = CLOCHE__V1__GUEST_PING__INIT;
-    GUEST_FRAME(frame, 0, PING, ping, &ping);
-    say(r, &frame);
-}
-
-static void say_identity(const struct monitor *r)
-{
-    static char hostname[] = "peer", machine_id[] = "0123456789abcdef0123456789abcdef";
-    uint8_t entropy[32];
-    Cloche__V1__GuestIdentity identity = CLOCHE__V1__GUEST_IDENTITY__INIT;
-    if (getrandom(entropy, sizeof entropy, 0) != (ssize_t)sizeof entropy)
-        monitor_die("getrandom");
-    identity.entropy.data = entropy;
-    identity.entropy.len = sizeof entropy;
-    identity.wall_clock_ns = cl_wall_ns();
-    identity.hostname = hostname;
-    identity.machine_id = machine_id;
-    GUEST_FRAME(frame, 0, IDENTITY, identity, &identity);
-    say(r, &frame);
-}
 
 /* --- two kinds of monitors ------------------------------------------------------------------- */
 
@@ -148,6 +83,7 @@ static const struct kind qemu = {qemu_start, await_qemu, qemu_save};
 
 struct peer {
     const struct kind *kind;
+    const struct template_manifest *manifest;
     struct monitor_spec boot, restore;
     char cmdline[CMDLINE_ROOM];
 };
@@ -169,7 +105,7 @@ static int disk_of(int source)
 static struct monitor boot(const struct peer *p, const struct monitor_spec *spec)
 {
     struct monitor r = p->kind->start(spec);
-    hear(&r, CLOCHE__V1__GUEST_FRAME__BODY_HELLO);
+    agent_await_hello(&r);
     return r;
 }
 
@@ -189,7 +125,7 @@ static uint64_t time_boot(const struct peer *p, bool plain)
     return took;
 }
 
-/* As a worker does it, but for the warm-ups. */
+/* As a worker does it. */
 static void take_snapshot(struct peer *p)
 {
     struct monitor_spec spec = p->boot;
@@ -197,11 +133,36 @@ static void take_snapshot(struct peer *p)
     spec.state = monitor_memory("state", 0);
     spec.scratch = disk_of(spec.scratch);
     struct monitor r = boot(p, &spec);
-    say_identity(&r);
-    hear(&r, CLOCHE__V1__GUEST_FRAME__BODY_IDENTITY_DONE);
+    agent_say_identity(&r);
+    agent_await_identity(&r);
+    agent_warm_up(&r, p->manifest, true);
     p->kind->save(&r, &spec);
     p->restore = spec;
     p->restore.restores = true;
+}
+
+/* What a clone is made from, with a disk of its own. */
+static struct monitor_spec clone_of(const struct peer *p)
+{
+    struct monitor_spec spec = p->restore;
+    spec.scratch = disk_of(spec.scratch);
+    return spec;
+}
+
+static struct monitor start_clone(const struct peer *p, const struct monitor_spec *spec,
+                                  void (*first_words)(const struct monitor *))
+{
+    struct monitor r = p->kind->start(spec);
+    first_words(&r);
+    p->kind->await_running(&r);
+    return r;
+}
+
+static void end_clone(struct monitor *r, const struct monitor_spec *spec)
+{
+    monitor_end(r);
+    if (spec->scratch >= 0)
+        (void)close(spec->scratch);
 }
 
 struct restored {
@@ -212,25 +173,57 @@ struct restored {
 static struct restored time_restore(const struct peer *p)
 {
     struct restored took;
-    struct monitor_spec spec = p->restore;
-    spec.scratch = disk_of(spec.scratch);
+    struct monitor_spec spec = clone_of(p);
     uint64_t t0 = cl_now_ns();
-    struct monitor r = p->kind->start(&spec);
-    say_ping(&r);
-    p->kind->await_running(&r);
+    struct monitor r = start_clone(p, &spec, agent_say_ping);
     took.running = cl_now_ns() - t0;
-    hear(&r, CLOCHE__V1__GUEST_FRAME__BODY_PONG);
+    agent_await_pong(&r);
     took.answer = cl_now_ns() - t0;
-    say_identity(&r);
-    hear(&r, CLOCHE__V1__GUEST_FRAME__BODY_IDENTITY_DONE);
+    agent_say_identity(&r);
+    agent_await_identity(&r);
     took.identity = cl_now_ns() - t0;
     monitor_rest();
     t0 = cl_now_ns();
-    say_ping(&r);
-    hear(&r, CLOCHE__V1__GUEST_FRAME__BODY_PONG);
+    agent_say_ping(&r);
+    agent_await_pong(&r);
     took.parked = cl_now_ns() - t0;
-    monitor_end(&r);
-    (void)close(spec.scratch);
+    end_clone(&r, &spec);
+    return took;
+}
+
+struct first_bytes {
+    uint64_t fresh;   /* ns since the spawn */
+    uint64_t claimed; /* since the Identity */
+    uint64_t cell;    /* since the cell */
+};
+
+/* Until the first byte of a cell, ns since t0. */
+static uint64_t time_cell(const struct monitor *r, uint64_t t0)
+{
+    agent_say_cell(r);
+    agent_await_byte(r);
+    uint64_t took = cl_now_ns() - t0;
+    agent_await_end(r);
+    monitor_rest();
+    return took;
+}
+
+static struct first_bytes time_python(const struct peer *p)
+{
+    struct first_bytes took;
+    struct monitor_spec spec = clone_of(p);
+    uint64_t t0 = cl_now_ns();
+    struct monitor r = start_clone(p, &spec, agent_say_identity);
+    agent_await_identity(&r);
+    took.fresh = time_cell(&r, t0);
+    agent_warm_up(&r, p->manifest, false);
+    monitor_rest();
+    t0 = cl_now_ns();
+    agent_say_identity(&r);
+    agent_await_identity(&r);
+    took.claimed = time_cell(&r, t0);
+    took.cell = time_cell(&r, cl_now_ns());
+    end_clone(&r, &spec);
     return took;
 }
 
@@ -242,12 +235,18 @@ enum figure {
     VMM_ANSWER,
     VMM_IDENTITY,
     VMM_PARKED,
+    VMM_FRESH,
+    VMM_CLAIMED,
+    VMM_CELL,
     QEMU_BOOT,
     QEMU_PLAIN,
     QEMU_RUNNING,
     QEMU_ANSWER,
     QEMU_IDENTITY,
     QEMU_PARKED,
+    QEMU_FRESH,
+    QEMU_CLAIMED,
+    QEMU_CELL,
     FIGURES
 };
 
@@ -257,12 +256,18 @@ static const char *const names[FIGURES] = {
     [VMM_ANSWER] = "cloche-vmm: restore to the first answer",
     [VMM_IDENTITY] = "cloche-vmm: restore to the identity",
     [VMM_PARKED] = "cloche-vmm: a parked clone's answer",
+    [VMM_FRESH] = "cloche-vmm: Python's first byte, fresh",
+    [VMM_CLAIMED] = "cloche-vmm: Python's first byte, claimed",
+    [VMM_CELL] = "cloche-vmm: Python's first byte, next cell",
     [QEMU_BOOT] = "QEMU microvm: boot to Hello",
     [QEMU_PLAIN] = "QEMU microvm: boot to Hello, plain memory",
     [QEMU_RUNNING] = "QEMU microvm: restore, until it runs",
     [QEMU_ANSWER] = "QEMU microvm: restore to the first answer",
     [QEMU_IDENTITY] = "QEMU microvm: restore to the identity",
     [QEMU_PARKED] = "QEMU microvm: a parked clone's answer",
+    [QEMU_FRESH] = "QEMU microvm: Python's first byte, fresh",
+    [QEMU_CLAIMED] = "QEMU microvm: Python's first byte, claimed",
+    [QEMU_CELL] = "QEMU microvm: Python's first byte, next cell",
 };
 
 struct samples {
@@ -295,10 +300,32 @@ static void keep_restore(enum figure first, const struct peer *p)
     monitor_rest();
 }
 
+static bool has_python(const struct template_manifest *m)
+{
+    for (size_t i = 0; i < m->n_contexts; i++) {
+        if (m->contexts[i].language == TEMPLATE_PYTHON)
+            return true;
+    }
+    return false;
+}
+
+static void keep_first_bytes(enum figure first, const struct peer *p)
+{
+    if (!has_python(p->manifest))
+        return;
+    struct first_bytes took = time_python(p);
+    keep(first, took.fresh);
+    keep(first + 1, took.claimed);
+    keep(first + 2, took.cell);
+    monitor_rest();
+}
+
 static void keep_restores(const struct peer *ours, const struct peer *theirs)
 {
     keep_restore(VMM_RUNNING, ours);
     keep_restore(QEMU_RUNNING, theirs);
+    keep_first_bytes(VMM_FRESH, ours);
+    keep_first_bytes(QEMU_FRESH, theirs);
 }
 
 /* A restore takes a fraction of a boot: after each boot there is one of each. */
@@ -327,8 +354,10 @@ static void print_ratio(const char *what, enum figure of, enum figure to, double
 
 static void print_all(const struct entry *entry)
 {
-    for (int i = 0; i < FIGURES; i++)
-        stats_print(names[i], samples[i].ns, samples[i].n);
+    for (int i = 0; i < FIGURES; i++) {
+        if (samples[i].n > 0)
+            stats_print(names[i], samples[i].ns, samples[i].n);
+    }
     print_ratio("boot: QEMU / cloche-vmm", QEMU_BOOT, VMM_BOOT, entry->want_boot);
     print_ratio("boot: QEMU with plain memory / cloche-vmm", QEMU_PLAIN, VMM_BOOT,
                 entry->want_boot);
@@ -385,8 +414,8 @@ static void prepare(char **argv, const struct template *t, const struct entry *e
     (void)printf("%s, %s; %s, %s\ntemplate %s, %u MiB, 1 vCPU\n", probe.qemu_build,
                  entry->emulates ? "emulating" : "by KVM", probe.vmm_build, entry->name, t->m.name,
                  t->memory_mib);
-    *ours = (struct peer){.kind = &vmm, .boot = spec_of(t)};
-    *theirs = (struct peer){.kind = &qemu, .boot = ours->boot};
+    *ours = (struct peer){.kind = &vmm, .manifest = &t->m, .boot = spec_of(t)};
+    *theirs = (struct peer){.kind = &qemu, .manifest = &t->m, .boot = ours->boot};
     ours->boot.program = argv[1];
     ours->boot.kvm = monitor_open("/dev/kvm", O_RDWR);
     ours->boot.state = monitor_memory("no state", 0);
