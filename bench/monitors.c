@@ -399,7 +399,8 @@ static void qemu_args(struct args *a, const struct monitor_spec *s)
     add(a, "-M");
     add(a, "microvm,rtc=on,acpi=on,pit=off,pic=off%s", s->ram >= 0 ? ",memory-backend=ram" : "");
     add_option(a, "-accel", s->emulates ? "tcg,thread=single" : "kvm");
-    add_option(a, "-cpu", s->emulates ? "max" : "host");
+    /* Not what a KVM of a host of the other make cannot set. */
+    add_option(a, "-cpu", s->emulates ? "max" : "host,arch-capabilities=off");
     for (size_t i = 0; i < CL_COUNT(fixed); i++)
         add(a, "%s", fixed[i]);
     add_memory(a, s);
