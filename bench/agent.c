@@ -173,7 +173,8 @@ static void run_cell(const struct monitor *r, const struct template_context *c, 
     agent_await_end(r);
 }
 
-static void take_step(const struct monitor *r, const struct warmup_step *step)
+static void take_step(const struct monitor *r, const struct warmup_step *step,
+                      void (*rehearse)(const struct monitor *r))
 {
     switch (step->kind) {
     case WARMUP_COMMAND:
@@ -188,14 +189,25 @@ static void take_step(const struct monitor *r, const struct warmup_step *step)
     case WARMUP_CELL:
         run_cell(r, step->context, step->context->warm_up);
         break;
+    case WARMUP_REHEARSE:
+        rehearse(r);
+        break;
+    case WARMUP_IDENTITY:
+        agent_say_identity(r);
+        agent_await_identity(r);
+        break;
     }
 }
 
-void agent_warm_up(const struct monitor *r, const struct template_manifest *m, bool boot)
+void agent_warm_up(const struct monitor *r, const struct template_manifest *m, bool boot,
+                   void (*rehearse)(const struct monitor *r))
 {
     struct warmup_step step;
-    for (size_t i = 0; warmup_step(m, boot, i, &step); i++)
-        take_step(r, &step);
+    for (size_t i = 0; warmup_step(m, boot, i, &step); i++) {
+        if (step.kind == WARMUP_REHEARSE && !rehearse)
+            return;
+        take_step(r, &step, rehearse);
+    }
 }
 
 void agent_say_cell(const struct monitor *r)

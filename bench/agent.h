@@ -18,9 +18,10 @@ void agent_await_pong(const struct monitor *r);
 void agent_say_identity(const struct monitor *r);
 void agent_await_identity(const struct monitor *r);
 
-/* The template's warm-ups, after an identity: of a VM that has booted its contexts' starts too
- * (worker/warmup.h). */
-void agent_warm_up(const struct monitor *r, const struct template_manifest *m, bool boot);
+/* The template's warm-ups, after an identity: of a VM that has booted its contexts' starts and the
+ * rehearsal too, unless there is nobody to tell of that (worker/warmup.h). */
+void agent_warm_up(const struct monitor *r, const struct template_manifest *m, bool boot,
+                   void (*rehearse)(const struct monitor *r));
 
 /* A cell in the context python of a template that has one, until its first byte of output. */
 void agent_say_cell(const struct monitor *r);

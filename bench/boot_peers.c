@@ -56,6 +56,7 @@ static const struct entry entries[] = {
 struct kind {
     struct monitor (*start)(const struct monitor_spec *spec);
     void (*await_running)(const struct monitor *r); /* of a restore */
+    void (*rehearse)(const struct monitor *r);      /* NULL: its snapshots know of no pages */
     void (*save)(struct monitor *r, const struct monitor_spec *spec);
 };
 
@@ -76,8 +77,13 @@ static void await_qemu(const struct monitor *r)
     qemu_await(r, "\"RESUME\"");
 }
 
-static const struct kind vmm = {start_vmm, await_vmm, vmm_save};
-static const struct kind qemu = {qemu_start, await_qemu, qemu_save};
+static void record_vmm(const struct monitor *r)
+{
+    vmm_tell(r, CONTROL_RECORD);
+}
+
+static const struct kind vmm = {start_vmm, await_vmm, record_vmm, vmm_save};
+static const struct kind qemu = {qemu_start, await_qemu, NULL, qemu_save};
 
 /* --- machines -------------------------------------------------------------------------------- */
 
@@ -135,7 +141,7 @@ static void take_snapshot(struct peer *p)
     struct monitor r = boot(p, &spec);
     agent_say_identity(&r);
     agent_await_identity(&r);
-    agent_warm_up(&r, p->manifest, true);
+    agent_warm_up(&r, p->manifest, true, p->kind->rehearse);
     p->kind->save(&r, &spec);
     p->restore = spec;
     p->restore.restores = true;
@@ -216,7 +222,7 @@ static struct first_bytes time_python(const struct peer *p)
     struct monitor r = start_clone(p, &spec, agent_say_identity);
     agent_await_identity(&r);
     took.fresh = time_cell(&r, t0);
-    agent_warm_up(&r, p->manifest, false);
+    agent_warm_up(&r, p->manifest, false, NULL);
     monitor_rest();
     t0 = cl_now_ns();
     agent_say_identity(&r);

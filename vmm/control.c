@@ -37,6 +37,7 @@ static const enum control_phase edges[CONTROL_PHASES_NR][CONTROL_COMMANDS_NR] = 
     [CONTROL_RUNNING] =
         {
             [CONTROL_PAUSE] = CONTROL_IS_PAUSED,
+            [CONTROL_RECORD] = CONTROL_RUNNING,
             [CONTROL_GROW] = CONTROL_RUNNING,
             [CONTROL_BALLOON] = CONTROL_RUNNING,
             [CONTROL_STATS] = CONTROL_RUNNING,
@@ -70,14 +71,23 @@ const char *control_phase_name(enum control_phase phase)
 const char *control_type_name(enum control_type type)
 {
     static const char *const names[CONTROL_EVENTS_END] = {
-        [CONTROL_BOOT] = "boot",       [CONTROL_RESTORE] = "restore",
-        [CONTROL_CMDLINE] = "cmdline", [CONTROL_START] = "start",
-        [CONTROL_PAUSE] = "pause",     [CONTROL_RESUME] = "resume",
-        [CONTROL_SAVE] = "save",       [CONTROL_GROW] = "grow",
-        [CONTROL_BALLOON] = "balloon", [CONTROL_STATS] = "stats",
-        [CONTROL_STOP] = "stop",       [CONTROL_UP] = "up",
-        [CONTROL_PAUSED] = "paused",   [CONTROL_SAVED] = "saved",
-        [CONTROL_ENDED] = "ended",     [CONTROL_STATS_ARE] = "stats are",
+        [CONTROL_BOOT] = "boot",
+        [CONTROL_RESTORE] = "restore",
+        [CONTROL_CMDLINE] = "cmdline",
+        [CONTROL_START] = "start",
+        [CONTROL_PAUSE] = "pause",
+        [CONTROL_RESUME] = "resume",
+        [CONTROL_RECORD] = "record",
+        [CONTROL_SAVE] = "save",
+        [CONTROL_GROW] = "grow",
+        [CONTROL_BALLOON] = "balloon",
+        [CONTROL_STATS] = "stats",
+        [CONTROL_STOP] = "stop",
+        [CONTROL_UP] = "up",
+        [CONTROL_PAUSED] = "paused",
+        [CONTROL_SAVED] = "saved",
+        [CONTROL_ENDED] = "ended",
+        [CONTROL_STATS_ARE] = "stats are",
     };
     return (unsigned)type < CONTROL_EVENTS_END && names[type] ? names[type] : "unknown";
 }

@@ -2,7 +2,8 @@
  *
  *     NEW ──BOOT────► BOOTING ──CMDLINE──► BOOTED ───┐
  *      └────RESTORE──────────────────────► RESTORED ─┴─START─► RUNNING ⇄ PAUSED ──SAVE──► SAVED
- *     STOP leads from every phase to ENDED; SAVED knows nothing else.
+ *     RECORD, of a RUNNING machine that booted, is where the rehearsal of a clone's first acts
+ * begins. STOP leads from every phase to ENDED; SAVED knows nothing else.
  *
  * One message is one datagram of a SOCK_SEQPACKET socket, always sizeof(struct control_message).
  * Fds come with BOOT and RESTORE by SCM_RIGHTS, in the order of enum control_fd.
@@ -22,7 +23,7 @@
 #include "vmm/counts.h"
 
 enum {
-    CONTROL_VERSION = 4,
+    CONTROL_VERSION = 5,
     CONTROL_CMDLINE_MAX = 2043, /* bytes; Debian's kernel takes 2047 */
     CONTROL_TEXT_MAX = 239,
     CONTROL_VCPUS_MAX = 8,
@@ -46,6 +47,7 @@ enum control_type {
     CONTROL_START,    /* first guest instruction; answered by UP */
     CONTROL_PAUSE,    /* answered by PAUSED: no vCPU runs */
     CONTROL_RESUME,   /* answered by UP */
+    CONTROL_RECORD,   /* SAVE tells which pages were written from here on (vmm/written.h) */
     CONTROL_SAVE,     /* state into its file; answered by SAVED */
     CONTROL_GROW,     /* the scratch disk's file was enlarged; before the guest hears of it */
     CONTROL_BALLOON,  /* ask the guest for memory, or give it back */

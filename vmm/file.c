@@ -15,3 +15,17 @@ int file_put(int fd, const void *bytes, size_t n, uint64_t at)
     }
     return 0;
 }
+
+int file_get(int fd, void *ret_bytes, size_t n, uint64_t at)
+{
+    uint8_t *to = ret_bytes;
+    for (size_t done = 0; done < n;) {
+        ssize_t got = pread(fd, to + done, n - done, (off_t)(at + done));
+        if (got == 0)
+            errno = ENODATA;
+        if (got == 0 || (got < 0 && errno != EINTR))
+            return -1;
+        done += got > 0 ? (size_t)got : 0;
+    }
+    return 0;
+}

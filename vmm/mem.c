@@ -199,6 +199,50 @@ int gm_store(const struct guest_mem *gm, int memfd, struct cl_err *err)
     return 0;
 }
 
+/* One piece of the file and of the memory; both are its owner's. */
+enum { PIECE = 64 << 10 };
+
+static int store_piece(const struct guest_mem *gm, int memfd, uint64_t at, size_t n,
+                       struct written *written)
+{
+    static uint8_t before[PIECE];
+    if (file_get(memfd, before, n, at) < 0)
+        return -1;
+    if (memcmp(before, gm->base + at, n) == 0)
+        return 0;
+    for (size_t i = 0; i < n; i += PAGE) {
+        if (memcmp(before + i, gm->base + at + i, PAGE) == 0)
+            continue;
+        written_add(written, (uint32_t)((at + i) / PAGE));
+        if (file_put(memfd, gm->base + at + i, PAGE, at + i) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int gm_store_again(const struct guest_mem *gm, int memfd, struct written *ret_written,
+                   struct cl_err *err)
+{
+    uint64_t bytes = gm->low + gm->high;
+    ret_written->n = 0;
+    for (uint64_t at = 0; at < bytes; at += PIECE) {
+        if (store_piece(gm, memfd, at, CL_MIN((uint64_t)PIECE, bytes - at), ret_written) < 0)
+            return cl_fail(err, CL_E_SYS, errno, "write what guest memory has become");
+    }
+    return 0;
+}
+
+void gm_copy_ahead(const struct guest_mem *gm, const struct written *written)
+{
+    for (uint32_t i = 0; i < written->n; i++) {
+        uint64_t at = (uint64_t)written->runs[i].first * PAGE;
+        uint64_t n = (uint64_t)written->runs[i].pages * PAGE;
+        CL_ASSERT(at + n <= gm->low + gm->high);
+        if (madvise(gm->base + at, n, MADV_POPULATE_WRITE) < 0)
+            return;
+    }
+}
+
 void gm_unmap(struct guest_mem *gm)
 {
     if (gm->base)

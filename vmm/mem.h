@@ -22,6 +22,7 @@
 
 #include "base/err.h"
 #include "base/util.h"
+#include "vmm/written.h"
 
 /* A guest physical address; a type of its own, so that it is never taken for a host one. */
 struct gpa {
@@ -53,6 +54,12 @@ int gm_map(int memfd, uint64_t bytes, bool is_private, struct guest_mem *ret,
 int gm_alloc(uint64_t bytes, struct guest_mem *ret, struct cl_err *err) CL_MUST;
 /* Make memfd anew as the memory is now; pages of zeros stay holes.  Nothing may write meanwhile. */
 int gm_store(const struct guest_mem *gm, int memfd, struct cl_err *err) CL_MUST;
+/* The same of a memfd that holds the memory of a moment before; tells which pages are other now. */
+int gm_store_again(const struct guest_mem *gm, int memfd, struct written *ret_written,
+                   struct cl_err *err) CL_MUST;
+/* Copy these pages of a clone now, which it will write.  A host that cannot, or has no room for
+ * them, leaves it to the clone. */
+void gm_copy_ahead(const struct guest_mem *gm, const struct written *written);
 /* A zeroed struct is fine; the struct is zeroed again. */
 void gm_unmap(struct guest_mem *gm);
 

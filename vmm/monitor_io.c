@@ -138,6 +138,16 @@ static int do_go(struct monitor *m, const struct control_message *c, struct cl_e
     return 0;
 }
 
+/* Between two instructions of the guest. */
+static int do_record(struct monitor *m, const struct control_message *c, struct cl_err *err)
+{
+    (void)c;
+    if (vm_pause(m->vm, err) < 0 || vm_record(m->vm, err) < 0)
+        return -1;
+    vm_resume(m->vm);
+    return 0;
+}
+
 static int do_save(struct monitor *m, const struct control_message *c, struct cl_err *err)
 {
     (void)c;
@@ -196,10 +206,10 @@ static int do_stop(struct monitor *m, const struct control_message *c, struct cl
 typedef int command_fn(struct monitor *m, const struct control_message *c, struct cl_err *err);
 
 static command_fn *const commands[CONTROL_COMMANDS_NR] = {
-    [CONTROL_BOOT] = do_boot,   [CONTROL_RESTORE] = do_restore, [CONTROL_CMDLINE] = do_cmdline,
-    [CONTROL_START] = do_go,    [CONTROL_PAUSE] = do_pause,     [CONTROL_RESUME] = do_go,
-    [CONTROL_SAVE] = do_save,   [CONTROL_GROW] = do_grow,       [CONTROL_BALLOON] = do_balloon,
-    [CONTROL_STATS] = do_stats, [CONTROL_STOP] = do_stop,
+    [CONTROL_BOOT] = do_boot,       [CONTROL_RESTORE] = do_restore, [CONTROL_CMDLINE] = do_cmdline,
+    [CONTROL_START] = do_go,        [CONTROL_PAUSE] = do_pause,     [CONTROL_RESUME] = do_go,
+    [CONTROL_RECORD] = do_record,   [CONTROL_SAVE] = do_save,       [CONTROL_GROW] = do_grow,
+    [CONTROL_BALLOON] = do_balloon, [CONTROL_STATS] = do_stats,     [CONTROL_STOP] = do_stop,
 };
 
 /* --- from the worker ------------------------------------------------------------------------ */

@@ -59,7 +59,7 @@ static const struct vmm_allow main_rows[] = {
     CALL(lseek, "the size of a scratch disk that has grown"),
     CALL(madvise, "memory that the guest gives back"),
     CALL(getrusage, "statistics"),
-    CALL(pread64, "the same: KVM's, of a vCPU"),
+    CALL(pread64, "the same: KVM's, of a vCPU; a snapshot: the memory of a moment before"),
     CALL(exit_group, "the end"),
     IOCTL(KVM_SIGNAL_MSI, "a device interrupts"),
     IOCTL(KVM_GET_MP_STATE, "a snapshot"),

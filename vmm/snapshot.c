@@ -1,7 +1,7 @@
 /* vmm/snapshot.c - a machine's state into a file and out of it (vmm/vm.h: vm_save, vm_restore).
  *
  * Sections: the vCPUs, the clock, the interrupt chip, serial port, ports, then the devices that the
- * machine has, in the order of the MMIO map.
+ * machine has, in the order of the MMIO map, then the pages that a clone is about to write.
  *
  * Time stands still for the guest between save and restore: its TSC and its kvm-clock go on from
  * where they were.  Wall time is told to it by its agent.
@@ -118,6 +118,22 @@ static int write_state(int fd, const uint8_t *data, size_t n, struct cl_err *err
     return ftruncate(fd, (off_t)n) < 0 ? cl_fail(err, CL_E_SYS, errno, "cut the state's file") : 0;
 }
 
+int vm_record(struct vm *vm, struct cl_err *err)
+{
+    if (!vm->config.own_ram)
+        return cl_fail(err, CL_E_STATE, 0, "the machine's memory is in its file already");
+    vm->is_recording = true;
+    return gm_store(&vm->mem, vm->config.ram_fd, err);
+}
+
+static int store_memory(struct vm *vm, struct cl_err *err)
+{
+    if (!vm->config.own_ram)
+        return 0;
+    return vm->is_recording ? gm_store_again(&vm->mem, vm->config.ram_fd, &vm->written, err)
+                            : gm_store(&vm->mem, vm->config.ram_fd, err);
+}
+
 int vm_save(struct vm *vm, int state_fd, struct cl_err *err)
 {
     struct state_writer out;
@@ -125,15 +141,15 @@ int vm_save(struct vm *vm, int state_fd, struct cl_err *err)
     size_t n;
     struct state_head head = head_of(vm);
     state_writer_init(&out, vm->state, sizeof vm->state, &head);
-    if (get_clock(vm->vm_fd, &clock, err) < 0 || save_vcpus(vm, &out, err) < 0)
+    if (get_clock(vm->vm_fd, &clock, err) < 0 || save_vcpus(vm, &out, err) < 0 ||
+        store_memory(vm, err) < 0)
         return -1;
     save_clock(&clock, &out);
     (void)pthread_mutex_lock(&vm->devices);
     save_devices(vm, &out);
     (void)pthread_mutex_unlock(&vm->devices);
+    written_save(&vm->written, &out);
     if (state_finish(&out, &n, err) < 0)
-        return -1;
-    if (vm->config.own_ram && gm_store(&vm->mem, vm->config.ram_fd, err) < 0)
         return -1;
     return write_state(state_fd, vm->state, n, err);
 }
@@ -235,11 +251,15 @@ int vm_restore(struct vm *vm, struct cl_err *err)
     (void)pthread_mutex_lock(&vm->devices);
     int rc = load_devices(vm, &in, err);
     if (rc == 0)
+        rc = written_load(&vm->written, vm->config.mem_bytes, &in, err);
+    if (rc == 0)
         rc = state_reader_finish(&in, err);
     if (rc == 0)
         rc = set_vcpus(vm, states, &clock, err);
-    if (rc == 0)
+    if (rc == 0) {
+        gm_copy_ahead(&vm->mem, &vm->written);
         kick_devices(vm);
+    }
     (void)pthread_mutex_unlock(&vm->devices);
     return rc;
 }

@@ -23,7 +23,7 @@
 #include "base/err.h"
 #include "base/util.h"
 
-enum { STATE_VERSION = 2, STATE_BASELINE_BYTES = 32, STATE_HEAD_BYTES = 56 };
+enum { STATE_VERSION = 3, STATE_BASELINE_BYTES = 32, STATE_HEAD_BYTES = 56 };
 
 enum state_section {
     STATE_NONE = 0,
@@ -32,6 +32,7 @@ enum state_section {
     STATE_IOAPIC,
     STATE_SERIAL,
     STATE_PORTS,
+    STATE_WRITTEN,
     STATE_BLK = 16, /* one a device, in the order of the MMIO map */
     STATE_VSOCK,
     STATE_RNG,

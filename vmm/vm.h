@@ -98,6 +98,9 @@ void vm_resume(struct vm *vm);
 int vm_run(struct vm *vm, struct cl_err *err) CL_MUST;
 /* Back when no guest instruction runs and no device is at work. */
 int vm_pause(struct vm *vm, struct cl_err *err) CL_MUST;
+/* A machine with own_ram, paused: vm_save() tells its clones which pages were written from here on.
+ * Writes ram_fd. */
+int vm_record(struct vm *vm, struct cl_err *err) CL_MUST;
 /* Write the state of a paused machine to the start of a file, and its memory to ram_fd if it is not
  * there (own_ram). */
 int vm_save(struct vm *vm, int state_fd, struct cl_err *err) CL_MUST;

@@ -316,6 +316,11 @@ static int kvm_grow_disk(struct vm *vm, uint64_t bytes, struct cl_err *err)
     return send_message(of(vm), &m, NULL, 0, err);
 }
 
+static int kvm_record(struct vm *vm, struct cl_err *err)
+{
+    return tell(of(vm), CONTROL_RECORD, err);
+}
+
 static int kvm_snapshot(struct vm *vm, vm_done_fn *done, void *arg, struct cl_err *err)
 {
     struct kvm_vm *k = of(vm);
@@ -340,8 +345,8 @@ static int kvm_ask_counts(struct vm *vm, struct vm_counts_query *query, struct c
 
 #define KVM_VERBS \
     .snapshot_is_copy = true, .start = kvm_start, .pause = kvm_pause, .resume = kvm_resume, \
-    .grow_disk = kvm_grow_disk, .snapshot = kvm_snapshot, .ask_counts = kvm_ask_counts, \
-    VM_BASE_VERBS
+    .grow_disk = kvm_grow_disk, .record = kvm_record, .snapshot = kvm_snapshot, \
+    .ask_counts = kvm_ask_counts, VM_BASE_VERBS
 
 #define XENPV_LIMITS .vcpus_max = XENPV_VCPUS_MAX, .memory_max_mib = XENPV_MEM_MAX_MIB
 

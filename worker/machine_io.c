@@ -250,6 +250,12 @@ static int warm_cell(struct machine *m, const struct template_context *c, const 
     return warm_open(m, &frame, err);
 }
 
+static int warm_identity(struct machine *m, struct cl_err *err)
+{
+    m->state = MACHINE_IDENTIFYING;
+    return send_identity(m, "warm", NULL, err);
+}
+
 /* Take the next step, or be ready.  Each has the whole time limit: importing takes long, and a
  * guest that gets from step to step is not stuck. */
 static void warm_on(struct machine *m)
@@ -257,7 +263,9 @@ static void warm_on(struct machine *m)
     struct warmup_step step;
     struct cl_err err = {0};
     int rc = 0;
-    if (!m->warm || !warmup_step(&m->template->m, m->origin == VM_BOOT, m->warm_next++, &step)) {
+    bool more =
+        m->warm && warmup_step(&m->template->m, m->origin == VM_BOOT, m->warm_next++, &step);
+    if (!more || (step.kind == WARMUP_REHEARSE && !driver_of(m)->record)) {
         become_ready(m, MACHINE_READY);
         return;
     }
@@ -275,9 +283,17 @@ static void warm_on(struct machine *m)
     case WARMUP_CELL:
         rc = warm_cell(m, step.context, step.context->warm_up, &err);
         break;
+    case WARMUP_REHEARSE:
+        rc = driver_of(m)->record(m->vm, &err);
+        break;
+    case WARMUP_IDENTITY:
+        rc = warm_identity(m, &err);
+        break;
     }
     if (rc < 0)
         fail_machine(m, &err);
+    else if (step.kind == WARMUP_REHEARSE) /* the next step waits for it in its place */
+        warm_on(m);
 }
 
 /* --- events of the guest and the VM ---------------------------------------------------------- */
@@ -285,8 +301,7 @@ static void warm_on(struct machine *m)
 static void identify_for_warmup(struct machine *m)
 {
     struct cl_err err = {0};
-    m->state = MACHINE_IDENTIFYING;
-    if (send_identity(m, "warm", NULL, &err) < 0)
+    if (warm_identity(m, &err) < 0)
         fail_machine(m, &err);
 }
 

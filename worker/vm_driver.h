@@ -83,6 +83,9 @@ struct vm_driver {
     /* When the guardian kills it, on the monotonic clock.  The first one is the order to start: by
      * then whoever comes after this worker must be able to find the guardian. */
     void (*set_deadline)(struct vm *vm, uint64_t deadline_ns);
+    /* What a clone does first is rehearsed from now on: the snapshot will know which memory that
+     * takes. NULL = this kind of snapshot does not. */
+    int (*record)(struct vm *vm, struct cl_err *err) CL_MUST;
     /* Write the VM's state into the template and end the VM; done runs before on_end. */
     int (*snapshot)(struct vm *vm, vm_done_fn *done, void *arg, struct cl_err *err) CL_MUST;
     /* Kill; on_end follows. */

@@ -1,5 +1,5 @@
-/* A machine's state as an attack: blk, vsock and rng load it or refuse it; what was loaded can run,
- * and saves to what loads again. */
+/* A machine's state as an attack: blk, vsock, rng and the list of written pages load it or refuse
+ * it; what was loaded can run, and saves to what loads again. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,6 +9,7 @@
 #include "vmm/blk.h"
 #include "vmm/rng.h"
 #include "vmm/vsock.h"
+#include "vmm/written.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -16,6 +17,7 @@ static struct drv drv;
 static struct blk blk;
 static struct vsock vsock;
 static struct rng rng;
+static struct written written;
 static int file = -1;
 
 static int load(const uint8_t *data, size_t n, int channel)
@@ -26,7 +28,8 @@ static int load(const uint8_t *data, size_t n, int channel)
     CL_ASSERT(vsock_init(&vsock, 3, &drv.mem, drv_irq(&drv), channel) == 0);
     rng_init(&rng, &drv.mem, drv_irq(&drv));
     if (state_reader_init(&r, data, n, &head, NULL) < 0 || blk_load(&blk, &r, NULL) < 0 ||
-        vsock_load(&vsock, &r, NULL) < 0 || rng_load(&rng, &r, NULL) < 0)
+        vsock_load(&vsock, &r, NULL) < 0 || rng_load(&rng, &r, NULL) < 0 ||
+        written_load(&written, DRV_RAM, &r, NULL) < 0)
         return -1;
     return state_reader_finish(&r, NULL);
 }
@@ -39,6 +42,7 @@ static size_t save(uint8_t *data, size_t cap)
     blk_save(&blk, &w);
     vsock_save(&vsock, &w);
     rng_save(&rng, &w);
+    written_save(&written, &w);
     CL_ASSERT(state_finish(&w, &n, NULL) == 0);
     return n;
 }
@@ -53,7 +57,7 @@ static void run(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static uint8_t image[VSOCK_STATE_MAX + 1024];
+    static uint8_t image[VSOCK_STATE_MAX + 1024 + sizeof(struct written)];
     int channel[2];
     if (file < 0) {
         drv_init_alone(&drv);

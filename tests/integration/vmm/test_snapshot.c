@@ -1,5 +1,6 @@
 /* A machine's state: what is saved goes on in fresh processes, and what does not fit is refused. */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -208,6 +210,80 @@ static void test_a_saved_machine_can_go_on_itself(void **state)
     guest_close(&g);
 }
 
+/* Counts at two places, for ever. */
+GUEST(two_places, "1: incq 0x200000\n incq 0x300000\n jmp 1b\n");
+
+static void run_a_while(struct vm *vm)
+{
+    struct cl_err err = {0};
+    vm_resume(vm);
+    (void)usleep(50000);
+    assert_int_equal(vm_pause(vm, &err), 0);
+}
+
+/* Where a file is mapped privately, from /proc/self/maps. */
+static uint64_t private_mapping(int fd)
+{
+    struct stat st;
+    char line[512];
+    uint64_t at = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    assert_non_null(maps);
+    assert_int_equal(fstat(fd, &st), 0);
+    while (at == 0 && fgets(line, sizeof line, maps)) {
+        unsigned long start, inode;
+        if (sscanf(line, "%lx-%*x rw-p %*x %*s %lu", &start, &inode) == 2 && inode == st.st_ino)
+            at = start;
+    }
+    (void)fclose(maps);
+    assert_true(at != 0);
+    return at;
+}
+
+static bool is_copied(uint64_t address)
+{
+    uint64_t entry = 0;
+    CL_AUTO(cl_closep) int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    assert_int_equal(pread(fd, &entry, sizeof entry, (off_t)(address / 4096 * sizeof entry)),
+                     sizeof entry);
+    return entry >> 63 && !(entry >> 61 & 1); /* Linux, pagemap.rst: present, and not a file's */
+}
+
+/* Between the record and the save it writes two pages, and nothing of the code before them. */
+static void test_a_clone_has_what_it_will_write_before_it_runs(void **state)
+{
+    (void)state;
+    struct guest g, clone;
+    struct cl_err err = {0};
+    struct vm *vm;
+    CL_AUTO(cl_closep) int state_fd = memfd_create("state", MFD_CLOEXEC);
+    guest_open(&g, guest_two_places, guest_two_places_end, 1);
+    struct vm_config config = guest_config(&g, 1);
+    config.own_ram = true;
+    assert_int_equal(vm_record(g.vm, &err), -1); /* the file is its memory */
+    assert_int_equal(err.code, CL_E_STATE);
+    assert_int_equal(vm_create(&config, &vm, &err), 0);
+    assert_int_equal(vm_boot(vm, &err), 0);
+    assert_int_equal(vm_ready(vm, &err), 0);
+    run_a_while(vm);
+    assert_int_equal(vm_record(vm, &err), 0);
+    run_a_while(vm);
+    assert_int_equal(vm_save(vm, state_fd, &err), 0);
+    vm_free(vm);
+    uint64_t count = guest_peek(&g, COUNT);
+    assert_true(count > 0);
+    guest_restore(&clone, g.ram_fd, state_fd, 1);
+    uint64_t base = private_mapping(g.ram_fd);
+    for (uint64_t at = 0x180000; at < 0x380000; at += 4096)
+        assert_int_equal(is_copied(base + at), at == 0x200000 || at == 0x300000);
+    assert_int_equal(vm_ready(clone.vm, &err), 0);
+    run_a_while(clone.vm);
+    assert_true(*(const volatile uint64_t *)(uintptr_t)(base + COUNT) > count);
+    assert_int_equal(guest_peek(&g, COUNT), count);
+    guest_close(&clone);
+    guest_close(&g);
+}
+
 /* --- states that do not fit ---------------------------------------------------------------- */
 
 /* Restore bytes into a machine of this shape; its error's code, CL_OK when it is taken. */
@@ -303,6 +379,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_all_processors_of_a_clone_go_on),
         cmocka_unit_test(test_the_vector_registers_of_a_clone_go_on),
         cmocka_unit_test(test_a_saved_machine_can_go_on_itself),
+        cmocka_unit_test(test_a_clone_has_what_it_will_write_before_it_runs),
         cmocka_unit_test(test_a_state_that_does_not_fit_is_refused),
         cmocka_unit_test(test_a_state_that_was_cut_is_refused),
         cmocka_unit_test(test_a_damaged_state_harms_nobody),

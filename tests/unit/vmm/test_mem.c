@@ -211,6 +211,64 @@ static void test_memory_in_no_file_is_stored_without_its_zeros(void **state)
     gm_unmap(&gm);
 }
 
+static void test_what_changed_is_stored_again_and_told(void **state)
+{
+    (void)state;
+    enum { BYTES = 1 << 20, PAGE = 4096, GIVEN_BACK = 40, SAME = 41 };
+    static const uint32_t changed[] = {0, 17, GIVEN_BACK, 255};
+    static uint8_t in_file[BYTES];
+    static struct written written;
+    struct guest_mem gm;
+    struct iovec range;
+    CL_AUTO(cl_closep) int fd = make_memfd(BYTES);
+    assert_int_equal(gm_alloc(BYTES, &gm, NULL), 0);
+    memset(gm.base, 5, BYTES / 2);
+    assert_int_equal(gm_store(&gm, fd, NULL), 0);
+    for (size_t i = 0; i < CL_COUNT(changed); i++)
+        gm.base[changed[i] * PAGE + PAGE - 1] = 7;
+    assert_int_equal(gm_iov(&gm, (struct gpa){GIVEN_BACK * PAGE}, PAGE, &range), 0);
+    assert_int_equal(gm_forget(&gm, range), 0);
+    gm.base[SAME * PAGE] = 5;
+    assert_int_equal(gm_store_again(&gm, fd, &written, NULL), 0);
+    assert_int_equal(written.n, CL_COUNT(changed));
+    for (size_t i = 0; i < CL_COUNT(changed); i++) {
+        assert_int_equal(written.runs[i].first, changed[i]);
+        assert_int_equal(written.runs[i].pages, 1);
+    }
+    assert_int_equal(pread(fd, in_file, BYTES, 0), BYTES);
+    assert_memory_equal(in_file, gm.base, BYTES);
+    assert_int_equal(gm_store_again(&gm, fd, &written, NULL), 0);
+    assert_int_equal(written.n, 0);
+    gm_unmap(&gm);
+}
+
+/* Of a private mapping: a copy of its own, no longer the file's page (Linux, pagemap.rst). */
+static bool is_copied(const struct guest_mem *gm, uint64_t page)
+{
+    uint64_t entry = 0;
+    CL_AUTO(cl_closep) int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    assert_int_equal(pread(fd, &entry, sizeof entry,
+                           (off_t)(((uintptr_t)gm->base / 4096 + page) * sizeof entry)),
+                     sizeof entry);
+    return entry >> 63 && !(entry >> 61 & 1);
+}
+
+static void test_pages_are_copied_ahead(void **state)
+{
+    (void)state;
+    static const struct written written = {2, {{3, 2}, {9, 1}}}, none;
+    struct guest_mem gm;
+    CL_AUTO(cl_closep) int fd = make_memfd(RAM);
+    assert_int_equal(gm_map(fd, RAM, true, &gm, NULL), 0);
+    if (madvise(gm.base, 4096, MADV_POPULATE_WRITE) < 0)
+        skip(); /* Linux before 5.14 */
+    gm_copy_ahead(&gm, &none);
+    gm_copy_ahead(&gm, &written);
+    for (uint64_t page = 1; page < 12; page++)
+        assert_int_equal(is_copied(&gm, page), page == 3 || page == 4 || page == 9);
+    gm_unmap(&gm);
+}
+
 static void test_memory_is_stored_or_the_reason_given(void **state)
 {
     (void)state;
@@ -226,6 +284,12 @@ static void test_memory_is_stored_or_the_reason_given(void **state)
     assert_int_equal(gm_write(&gm, (struct gpa){1}, "x", 1), 0);
     assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
     assert_int_equal(gm_store(&gm, fd, &err), -1);
+    static struct written written;
+    err = (struct cl_err){0};
+    assert_int_equal(gm_store_again(&gm, fd, &written, &err), -1); /* nobody may write there */
+    assert_int_equal(err.code, CL_E_SYS);
+    CL_AUTO(cl_closep) int half = make_memfd(RAM / 2);
+    assert_int_equal(gm_store_again(&gm, half, &written, &err), -1);
     gm_unmap(&gm);
 }
 
@@ -240,6 +304,8 @@ int main(void)
         cmocka_unit_test(test_sizes_that_are_refused),
         cmocka_unit_test(test_whole_pages_go_back_to_the_host),
         cmocka_unit_test(test_memory_in_no_file_is_stored_without_its_zeros),
+        cmocka_unit_test(test_what_changed_is_stored_again_and_told),
+        cmocka_unit_test(test_pages_are_copied_ahead),
         cmocka_unit_test(test_memory_is_stored_or_the_reason_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

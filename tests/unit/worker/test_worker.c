@@ -176,13 +176,14 @@ static void test_contexts_of_a_manifest_are_checked(void **state)
     expect_contexts("[{},{},{},{},{}]", "contexts");
 }
 
-/* The kinds of all steps, one letter each: c command, x context, p preload, w warm-up cell. */
+/* The kinds of all steps, one letter each: c command, x context, p preload, w warm-up cell,
+ * R rehearse, i identity. */
 static void steps(const struct template_manifest *m, bool boot, char *out)
 {
     struct warmup_step step;
     size_t n = 0;
     for (; warmup_step(m, boot, n, &step); n++)
-        out[n] = " cxpw"[step.kind];
+        out[n] = " cxpwRi"[step.kind];
     out[n] = '\0';
 }
 
@@ -193,11 +194,13 @@ static void test_a_boot_starts_contexts_and_a_clone_warms_them(void **state)
     struct template_manifest none = {0}, commands = {.n_warmups = 2},
                              both = {.n_warmups = 1, .n_contexts = 2};
     steps(&none, true, got);
-    assert_string_equal(got, "");
+    assert_string_equal(got, "Ri");
     steps(&commands, true, got);
+    assert_string_equal(got, "ccccRicc");
+    steps(&commands, false, got);
     assert_string_equal(got, "cccc");
     steps(&both, true, got);
-    assert_string_equal(got, "ccxpxpwwww");
+    assert_string_equal(got, "ccxpxpwwwwRiww");
     steps(&both, false, got);
     assert_string_equal(got, "ccwwww");
     struct warmup_step step;
