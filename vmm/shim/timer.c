@@ -31,11 +31,14 @@ static void arm(uint64_t ns)
 }
 
 /* What is armed earlier stays: it comes, sees that nothing is due, and arms the right time.  What
- * should have come may have been armed anew by an interrupt in the middle of arm(). */
+ * should have come may have been armed anew by an interrupt in the middle of arm(), or be about to
+ * come: then the kernel's timer is due before anything else. */
 void timer_wake(uint64_t ns)
 {
-    uint64_t armed = shim()->armed_ns;
-    if (armed <= timer_now_ns() || ns < armed)
+    const struct shim_state *s = shim();
+    if (s->timer_ns != 0 && s->timer_ns < ns)
+        ns = s->timer_ns;
+    if (s->armed_ns <= timer_now_ns() || ns < s->armed_ns)
         arm(ns);
 }
 
