@@ -22,13 +22,13 @@ static void add_word(char list[static READY_TEXT], const char *word)
     (void)snprintf(list + n, READY_TEXT - n, "%s%s", n ? " " : "", word);
 }
 
-static int ask_health(struct client *c, bool *ret_serving, struct cl_err *err)
+static int ask_health(struct client *c, uint64_t patience_ns, bool *ret_serving, struct cl_err *err)
 {
     static const struct client_method check = {
         "/grpc.health.v1.Health/Check", &grpc__health__v1__health_check_response__descriptor};
     Grpc__Health__V1__HealthCheckRequest req = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
     ProtobufCMessage *msg = NULL;
-    if (client_unary(c, &check, &req.base, ASK_NS, &msg, err) < 0)
+    if (client_unary(c, &check, &req.base, patience_ns, &msg, err) < 0)
         return -1;
     *ret_serving = ((const Grpc__Health__V1__HealthCheckResponse *)msg)->status ==
                    GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING;
@@ -36,15 +36,15 @@ static int ask_health(struct client *c, bool *ret_serving, struct cl_err *err)
     return 0;
 }
 
-int readiness_ask(struct client *c, struct readiness *ret, struct cl_err *err)
+int readiness_ask(struct client *c, uint64_t patience_ns, struct readiness *ret, struct cl_err *err)
 {
     static const struct client_method list =
         CLIENT_METHOD("TemplateService", "List", template_service_list_response);
     Cloche__V1__TemplateServiceListRequest req = CLOCHE__V1__TEMPLATE_SERVICE_LIST_REQUEST__INIT;
     struct readiness r = {0};
     ProtobufCMessage *msg = NULL;
-    if (ask_health(c, &r.serving, err) < 0 ||
-        client_unary(c, &list, &req.base, ASK_NS, &msg, err) < 0)
+    if (ask_health(c, patience_ns, &r.serving, err) < 0 ||
+        client_unary(c, &list, &req.base, patience_ns, &msg, err) < 0)
         return -1;
     const Cloche__V1__TemplateServiceListResponse *m =
         (const Cloche__V1__TemplateServiceListResponse *)msg;
@@ -84,7 +84,7 @@ static void say_once(char last[static READY_TEXT], const char *text)
 static bool look(const struct cli_opts *o, struct readiness *ret, struct cl_err *err)
 {
     CL_AUTO(client_freep) struct client *c = NULL;
-    return client_open(o, &c, err) == 0 && readiness_ask(c, ret, err) == 0;
+    return client_open(o, &c, err) == 0 && readiness_ask(c, ASK_NS, ret, err) == 0;
 }
 
 int readiness_wait(const struct cli_opts *o, const struct plan *p, struct cl_err *err)

@@ -1,7 +1,7 @@
 /* cli/ready.h - is the service of this instance able to run something?
  *
  * Owns:    nothing.
- * Thread:  the only one; each call blocks for at most a few seconds.
+ * Thread:  the only one; calls block.
  */
 #ifndef CL_CLI_READY_H
 #define CL_CLI_READY_H
@@ -20,8 +20,10 @@ struct readiness {
     unsigned warm;
 };
 
-/* -1 only when the service cannot be asked at all. */
-int readiness_ask(struct client *c, struct readiness *ret, struct cl_err *err) CL_MUST;
+/* -1 only when the service cannot be asked at all, or has not answered either of two questions for
+ * patience_ns. */
+int readiness_ask(struct client *c, uint64_t patience_ns, struct readiness *ret,
+                  struct cl_err *err) CL_MUST;
 /* Wait until a worker has a template ready, saying what happens on stderr.  0 also when that is
  * not to be expected (nothing is built); what is missing was said then. */
 int readiness_wait(const struct cli_opts *o, const struct plan *p, struct cl_err *err) CL_MUST;

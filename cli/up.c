@@ -29,6 +29,7 @@ enum {
     DOWN_MAX_MS = 15000,
     REEXEC_ARGS = 32
 };
+#define STATUS_NS (15 * CL_NS_PER_S)
 
 /* --- up
  * ------------------------------------------------------------------------------------------- */
@@ -268,18 +269,20 @@ static const char *text_of(const json_t *o, const char *key)
     return s ? s : "";
 }
 
-static void ask_service(const struct cli_opts *o, const struct cli_paths *p, struct readiness *r)
+/* A slow machine that has much to do is no reason to call it down. */
+static void ask_service(const struct cli_opts *o, const struct cli_paths *p, struct readiness *r,
+                        struct cl_err *ret_why)
 {
     struct cli_opts own = *o;
     CL_AUTO(client_freep) struct client *c = NULL;
     own.state_dir = p->state;
     own.run_dir = p->run;
-    if (client_open(&own, &c, NULL) == 0 && readiness_ask(c, r, NULL) < 0)
+    if (client_open(&own, &c, ret_why) < 0 || readiness_ask(c, STATUS_NS, r, ret_why) < 0)
         *r = (struct readiness){0};
 }
 
 static json_t *status_json(const struct cli_paths *p, const json_t *state,
-                           const struct readiness *r)
+                           const struct readiness *r, const struct cl_err *why)
 {
     char metrics[ENDPOINT_TEXT + 32] = "";
     const char *at = text_of(state, "metrics"), *tcp = text_of(state, "tcp"),
@@ -294,6 +297,8 @@ static json_t *status_json(const struct cli_paths *p, const json_t *state,
                   p->state, "run_dir", p->run, "template_dir", text_of(state, "template_dir"),
                   "durability", "always", "templates", r->ready);
     (void)json_object_set_new(o, "preparing", json_string(r->pending));
+    if (why->text[0])
+        (void)json_object_set_new(o, "why", json_string(why->text));
     (void)json_object_set_new(o, "warm", json_integer(r->warm));
     json_t *endpoints = json_object_get(o, "endpoints");
     if (tcp[0])
@@ -341,14 +346,16 @@ int cmd_status(const struct cli_opts *o, const struct args *a)
     json_t *state = supervisor_is_running(p.run) ? supervisor_state(p.run) : NULL;
     if (!state)
         return print_down(o, &p);
-    ask_service(o, &p, &r);
-    json_t *s = status_json(&p, state, &r);
+    ask_service(o, &p, &r, &err);
+    json_t *s = status_json(&p, state, &r, &err);
     json_decref(state);
     if (o->json)
         return out_json(s);
     json_t *processes = json_incref(json_object_get(s, "processes"));
     (void)json_object_update(s, json_object_get(s, "endpoints"));
     (void)out_object(false, s, lines, CL_COUNT(lines));
+    if (err.text[0])
+        cli_say("not ready: %s", err.text);
     (void)putchar('\n');
     return out_rows(false, processes, cols, CL_COUNT(cols));
 }

@@ -207,6 +207,22 @@ def proves_it(c):
         check(f"{word} --help teaches", len(c(word, "--help").stdout) > 200, word)
 
 
+@suite.long_scenario
+def status_says_why_it_is_not_ready(c):
+    scheduler = next(one["pid"] for one in c.json("status")["processes"] if one["name"] == "scheduler")
+    os.kill(scheduler, signal.SIGSTOP)
+    try:
+        s = c.json("status")
+        check("status of a scheduler that stands still is not ready, and says why", s["running"] and not s["ready"] and s.get("why"), s)
+        check("… on a screen too", b"not ready: " in c("status").stderr)
+    finally:
+        os.kill(scheduler, signal.SIGCONT)
+    end = time.monotonic() + soon(60)
+    while not (s := c.json("status"))["ready"] and time.monotonic() < end:
+        time.sleep(0.2)
+    check("… and is ready again when it goes on", s["ready"] and "why" not in s, s)
+
+
 @suite.scenario
 def goes_down(c):
     s = c.json("status")
