@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 
-from harness import (MIB, Cluster, Suite, code_of, error_of, pb, run, skip, spec, until)
+from harness import (MIB, Cluster, Suite, code_of, error_of, pb, run, skip, soon, spec, until)
 
 suite = Suite("disk-full")
 check, equal = suite.check, suite.equal
@@ -42,7 +42,7 @@ def free(path):
 
 def works(c):
     try:
-        return run(c.admin, "true", timeout_rpc=5, resources=SMALL).outcome == "EXITED"
+        return run(c.admin, "true", timeout_rpc=soon(10), resources=SMALL).outcome == "EXITED"
     except Exception:  # noqa: BLE001
         return False
 
