@@ -43,6 +43,8 @@ struct guest_stream_events {
 int guest_new(struct cl_loop *loop, int fd, uint64_t first_stream,
               const struct guest_events *events, void *arg, struct guest **ret_guest,
               struct cl_err *err) CL_MUST;
+/* The channel has ended, or its agent broke the protocol. */
+bool guest_is_broken(const struct guest *g);
 /* Closes all streams (their on_close runs).  NULL is a no-op. */
 void guest_free(struct guest *guest);
 /* Hand the events to another owner (a warm VM is claimed). */

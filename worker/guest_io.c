@@ -309,6 +309,11 @@ int guest_new(struct cl_loop *loop, int fd, uint64_t first_stream,
     return 0;
 }
 
+bool guest_is_broken(const struct guest *g)
+{
+    return g->broken;
+}
+
 void guest_free(struct guest *guest)
 {
     if (!guest)

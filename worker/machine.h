@@ -73,6 +73,8 @@ struct guest *machine_guest(struct machine *m);
 const struct template *machine_template(const struct machine *m);
 const char *machine_name(const struct machine *m);
 bool machine_is_parked(const struct machine *m);
+/* Its agent cannot be talked to any more: on_end comes soon, and says why. */
+bool machine_is_broken(const struct machine *m);
 /* UNIMPL where the VM's monitor counts nothing. */
 int machine_ask_counts(struct machine *m, struct vm_counts_query *query,
                        struct cl_err *err) CL_MUST;

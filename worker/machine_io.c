@@ -16,7 +16,7 @@ enum {
     QEMU_OVERHEAD_MIB = 256,
     QEMU_PIDS = 64,
     CGROUP_TRIES = 50,
-    BROKEN_WAIT_MS = 200
+    BROKEN_WAIT_MS = 1000
 };
 
 enum machine_state {
@@ -363,7 +363,8 @@ static void on_vm_end(void *arg, const struct cl_err *why)
     guest_free(m->guest);
     m->guest = NULL;
     vm_state_forget(m->host->state_dir, m->saved.name);
-    m->events.on_end(m->arg, m->why.code && !m->broken ? &m->why : why);
+    bool is_told = !m->broken || why->code == CL_E_CANCELLED; /* then it has no words of its own */
+    m->events.on_end(m->arg, m->why.code && is_told ? &m->why : why);
     cl_timer_start(&m->reap, 0);
 }
 
@@ -538,6 +539,11 @@ const struct template *machine_template(const struct machine *m)
 const char *machine_name(const struct machine *m)
 {
     return m->saved.name;
+}
+
+bool machine_is_broken(const struct machine *m)
+{
+    return m->broken || (m->guest && guest_is_broken(m->guest));
 }
 
 bool machine_is_parked(const struct machine *m)

@@ -182,6 +182,9 @@ static void exec_ended(void *arg, struct exec *e)
         return;
     }
     const Cloche__V1__ExecResult *r = exec_result(e);
+    if (r->reason == CLOCHE__V1__REASON__REASON_VM_DIED && u->machine &&
+        machine_is_broken(u->machine))
+        return; /* it ends, and knows why */
     unit_end(u, r->outcome, r->reason, r->message);
 }
 

@@ -2,6 +2,7 @@
 """kill -9 (and SIGSTOP) of each process under load: nothing acknowledged is lost, nothing lives on."""
 import collections
 import json
+import os
 import signal
 import sys
 import threading
@@ -194,6 +195,18 @@ def audit_killed(c):
     judge(c, load, "audit")
     status, text = c.verify_audit()
     check("audit: the log verifies while it is written", status in (0, 3), text)
+
+
+@suite.scenario
+def vm_killed(c):
+    job = c.admin.jobs.Submit(pb.SubmitRequest(spec=spec("sleep", "60", attempts=1))).job_id
+    until(lambda: c.admin.jobs.Get(pb.GetRequest(job_id=job)).job.state == pb.UNIT_STATE_RUNNING, 20)
+    time.sleep(0.5)
+    os.kill(c.vm_of(job), signal.SIGKILL)
+    until(lambda: c.admin.jobs.Get(pb.GetRequest(job_id=job)).job.state == pb.UNIT_STATE_ENDED, 20)
+    r = c.admin.jobs.Get(pb.GetRequest(job_id=job)).job.result
+    check("a job whose VM is killed has failed, and says what the VM died of", r.reason == pb.REASON_VM_DIED and "died by signal 9" in r.message, r)
+    c.await_ready()
 
 
 @suite.scenario
