@@ -14,8 +14,8 @@ from harness import (BUILD, DRIVER, FACTOR, Cluster, Followed, Suite, command, f
 
 suite = Suite("kills")
 check, equal = suite.check, suite.equal
-LEASE = ("6s", "1s", "4s")
-TTL = 6
+LEASE = tuple(f"{int(seconds * FACTOR)}s" for seconds in (6, 1, 4))
+TTL = 6 * FACTOR
 
 
 class Load:
