@@ -2,8 +2,8 @@
  *
  *     NEW ──BOOT────► BOOTING ──CMDLINE──► BOOTED ───┐
  *      └────RESTORE──────────────────────► RESTORED ─┴─START─► RUNNING ⇄ PAUSED ──SAVE──► SAVED
- *     RECORD, of a RUNNING machine that booted, is where the rehearsal of a clone's first acts
- * begins. STOP leads from every phase to ENDED; SAVED knows nothing else.
+ *     STOP leads from every phase to ENDED; SAVED knows nothing else.  RECORD leads nowhere: in a
+ *     RUNNING machine that booted the rehearsal of a clone's first acts begins (vmm/written.h).
  *
  * One message is one datagram of a SOCK_SEQPACKET socket, always sizeof(struct control_message).
  * Fds come with BOOT and RESTORE by SCM_RIGHTS, in the order of enum control_fd.
@@ -47,7 +47,7 @@ enum control_type {
     CONTROL_START,    /* first guest instruction; answered by UP */
     CONTROL_PAUSE,    /* answered by PAUSED: no vCPU runs */
     CONTROL_RESUME,   /* answered by UP */
-    CONTROL_RECORD,   /* SAVE tells which pages were written from here on (vmm/written.h) */
+    CONTROL_RECORD,   /* SAVE will tell which pages were written from here on */
     CONTROL_SAVE,     /* state into its file; answered by SAVED */
     CONTROL_GROW,     /* the scratch disk's file was enlarged; before the guest hears of it */
     CONTROL_BALLOON,  /* ask the guest for memory, or give it back */

@@ -199,8 +199,7 @@ int gm_store(const struct guest_mem *gm, int memfd, struct cl_err *err)
     return 0;
 }
 
-/* One piece of the file and of the memory; both are its owner's. */
-enum { PIECE = 64 << 10 };
+enum { PIECE = 64 << 10 }; /* compared in one go; most have not changed */
 
 static int store_piece(const struct guest_mem *gm, int memfd, uint64_t at, size_t n,
                        struct written *written)
