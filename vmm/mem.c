@@ -11,6 +11,7 @@
 #include "vmm/file.h"
 
 enum { PAGE = 4096 };
+_Static_assert((int)PAGE == (int)WRITTEN_PAGE, "one size, two names");
 #define HUGE_PAGE (UINT64_C(2) << 20)
 
 /* The whole range as one host pointer, or NULL.  Subtracting from our own side cannot wrap; and

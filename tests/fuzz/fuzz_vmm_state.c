@@ -1,5 +1,6 @@
 /* A machine's state as an attack: blk, vsock, rng and the list of written pages load it or refuse
- * it; what was loaded can run, and saves to what loads again. */
+ * it; what was loaded can run, and saves to what loads again.  The input is a state, and it is what
+ * is changed in one that is good: three bytes a change, where and what. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,13 +21,22 @@ static struct rng rng;
 static struct written written;
 static int file = -1;
 
+enum { IMAGE_MAX = VSOCK_STATE_MAX + 1024 + sizeof(struct written) };
+
+/* Devices as they are before a driver comes. */
+static void make(int channel)
+{
+    CL_ASSERT(blk_init(&blk, file, false, "fuzz", &drv.mem, drv_irq(&drv)) == 0);
+    CL_ASSERT(vsock_init(&vsock, 3, &drv.mem, drv_irq(&drv), channel) == 0);
+    rng_init(&rng, &drv.mem, drv_irq(&drv));
+    written.n = 0;
+}
+
 static int load(const uint8_t *data, size_t n, int channel)
 {
     struct state_reader r;
     struct state_head head;
-    CL_ASSERT(blk_init(&blk, file, false, "fuzz", &drv.mem, drv_irq(&drv)) == 0);
-    CL_ASSERT(vsock_init(&vsock, 3, &drv.mem, drv_irq(&drv), channel) == 0);
-    rng_init(&rng, &drv.mem, drv_irq(&drv));
+    make(channel);
     if (state_reader_init(&r, data, n, &head, NULL) < 0 || blk_load(&blk, &r, NULL) < 0 ||
         vsock_load(&vsock, &r, NULL) < 0 || rng_load(&rng, &r, NULL) < 0 ||
         written_load(&written, DRV_RAM, &r, NULL) < 0)
@@ -55,23 +65,68 @@ static void run(void)
     vsock_on_host(&vsock, vsock_poll_events(&vsock));
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void open_channel(int ret_ends[static 2])
 {
-    static uint8_t image[VSOCK_STATE_MAX + 1024 + sizeof(struct written)];
-    int channel[2];
-    if (file < 0) {
-        drv_init_alone(&drv);
-        file = memfd_create("disk", MFD_CLOEXEC);
-        CL_ASSERT(file >= 0 && ftruncate(file, 64 * 1024) == 0);
-    }
     drv_clear(&drv);
-    CL_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) == 0);
+    CL_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ret_ends) == 0);
+}
+
+static void close_channel(const int ends[static 2])
+{
+    CL_ASSERT(close(ends[0]) == 0 && close(ends[1]) == 0);
+}
+
+static void try_state(const uint8_t *data, size_t size)
+{
+    static uint8_t image[IMAGE_MAX];
+    int channel[2];
+    open_channel(channel);
     if (load(data, size, channel[0]) == 0) {
         run();
         size_t n = save(image, sizeof image);
         CL_ASSERT(load(image, n, channel[0]) == 0);
         run();
     }
-    CL_ASSERT(close(channel[0]) == 0 && close(channel[1]) == 0);
+    close_channel(channel);
+}
+
+/* Of devices that are at work.  A corpus of good states would be one of bad states when what they
+ * hold changes, and nobody would notice. */
+static size_t make_good(uint8_t *image, size_t cap)
+{
+    int channel[2];
+    open_channel(channel);
+    make(channel[0]);
+    drv_start(&drv, &blk.v, 8);
+    drv_start(&drv, &vsock.v, 8);
+    drv_start(&drv, &rng.v, 8);
+    written_add(&written, 1);
+    written_add(&written, 7);
+    size_t n = save(image, cap);
+    CL_ASSERT(load(image, n, channel[0]) == 0);
+    close_channel(channel);
+    return n;
+}
+
+static void set_up(void)
+{
+    drv_init_alone(&drv);
+    file = memfd_create("disk", MFD_CLOEXEC);
+    CL_ASSERT(file >= 0 && ftruncate(file, 64 * 1024) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static uint8_t good[IMAGE_MAX], changed[IMAGE_MAX];
+    static size_t n;
+    if (file < 0) {
+        set_up();
+        n = make_good(good, sizeof good);
+    }
+    try_state(data, size);
+    memcpy(changed, good, n);
+    for (size_t i = 0; i + 3 <= size; i += 3)
+        changed[((size_t)data[i + 1] << 8 | data[i]) % n] = data[i + 2];
+    try_state(changed, n);
     return 0;
 }
