@@ -111,21 +111,23 @@ static void describe_end(struct vm_process *p, struct cl_err *why)
 {
     char tail[240];
     describe_tail(p, tail, sizeof tail);
+    const char *colon = tail[0] ? ": " : "";
+    int status = (int)p->ended.value;
     if (p->ended.detail == GUARD_CAUSE_DEADLINE)
         (void)cl_fail(why, CL_E_DEADLINE, 0, "its lease ran out");
     else if (p->why.code != CL_OK &&
              (p->why.code != CL_E_CANCELLED || p->ended.detail != GUARD_CAUSE_EXITED))
-        (void)cl_fail(why, p->why.code, 0, "%s%s%s", p->why.text, tail[0] ? ": " : "", tail);
+        (void)cl_fail(why, p->why.code, 0, "%s%s%s", p->why.text, colon, tail);
     else if (p->ended.type != GUARD_ENDED)
         (void)cl_fail(why, CL_E_SYS, 0, "its guardian died");
     else if (p->ended.detail == GUARD_CAUSE_SETUP)
-        (void)cl_fail(why, CL_E_SYS, (int)p->ended.value, "its guardian could not start it");
-    else if (WIFSIGNALED((int)p->ended.value))
-        (void)cl_fail(why, CL_E_GUEST, 0, "%s died by signal %d: %s", p->what,
-                      WTERMSIG((int)p->ended.value), tail);
+        (void)cl_fail(why, CL_E_SYS, status, "its guardian could not start it");
+    else if (WIFSIGNALED(status)) /* nobody but the kernel has a reason to send SIGKILL */
+        (void)cl_fail(why, CL_E_GUEST, 0, "%s died by signal %d%s%s%s", p->what, WTERMSIG(status),
+                      WTERMSIG(status) == SIGKILL ? ", as when memory runs out" : "", colon, tail);
     else
-        (void)cl_fail(why, CL_E_GUEST, 0, "%s ended with status %d: %s", p->what,
-                      WEXITSTATUS((int)p->ended.value), tail);
+        (void)cl_fail(why, CL_E_GUEST, 0, "%s ended with status %d%s%s", p->what,
+                      WEXITSTATUS(status), colon, tail);
 }
 
 /* --- events of the guardian ----------------------------------------------------------------- */
