@@ -3,7 +3,7 @@
 import threading
 import time
 
-from harness import Followed, Suite, grpc, pb, rss_bytes, run, soon, spec, MIB
+from harness import FACTOR, Followed, Suite, grpc, pb, rss_bytes, run, soon, spec, MIB
 
 suite = Suite("hostile")
 check, equal = suite.check, suite.equal
@@ -36,8 +36,9 @@ def attack(c, name, *argv, expect, timeout=3, resources=(1, 192, 0), **kw):
     before = {p.name: rss_bytes(p.pid) for p in (c.scheduler, c.worker)}
     neighbour = Neighbour(c)
     neighbour.start()
+    timeout *= FACTOR  # so that the attack gets as far on a slow machine
     begin = time.monotonic()
-    f = run(c.admin, *argv, timeout=timeout, resources=resources, timeout_rpc=60, **kw)
+    f = run(c.admin, *argv, timeout=timeout, resources=resources, timeout_rpc=timeout + soon(20), **kw)
     took = time.monotonic() - begin
     neighbour.join(soon(60))
     check(f"{name} ends as {' or '.join(expect)} ({took:.1f} s)", f.outcome in expect, f)
