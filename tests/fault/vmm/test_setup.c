@@ -56,6 +56,15 @@ static int force(void)
     return forced.answer < 0 ? -1 : forced.answer;
 }
 
+/* Others have the processor for a while before the n-th KVM_RUN from now, counted from 0. */
+static long delayed_run = -1;
+
+static void delay(unsigned long request)
+{
+    if (request == KVM_RUN && delayed_run >= 0 && delayed_run-- == 0)
+        (void)usleep(100 * 1000);
+}
+
 /* Every other read and write is interrupted by a signal. */
 static bool interrupts, was_interrupted;
 
@@ -81,6 +90,7 @@ static bool is_interrupted(void)
     if (is_interrupted()) \
     return -1
 #define FORCED \
+    delay(request); \
     if (forced.request == request) \
     return force()
 #define NOTHING (void)0
@@ -225,19 +235,25 @@ static void test_each_allocation(void **state)
     fail_each(*state, restore, cl_test_fail_alloc, cl_test_alloc_failed);
 }
 
-/* Tiny machines, made and timed; that one is slow is an answer. */
-static int probe(const struct files *f, struct cl_err *err)
+static struct probe_report look(void)
 {
-    static const char slow[] = "this KVM interprets guest kernels, ";
     struct probe_report r = {.can = false};
     int ends[2];
-    (void)f;
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     probe_look("/dev/kvm", ends[1]);
     (void)close(ends[1]);
     while (read(ends[0], &r, sizeof r) == (ssize_t)sizeof r)
         continue;
     (void)close(ends[0]);
+    return r;
+}
+
+/* Tiny machines, made and timed; that one is slow is an answer. */
+static int probe(const struct files *f, struct cl_err *err)
+{
+    static const char slow[] = "this KVM interprets guest kernels, ";
+    struct probe_report r = look();
+    (void)f;
     if (!r.can && strncmp(r.why, slow, strlen(slow)) != 0)
         return cl_fail(err, CL_E_SYS, 0, "%s", r.why);
     return r.is_measured ? 0 : cl_fail(err, CL_E_SYS, 0, "%s", r.costs_why);
@@ -246,6 +262,19 @@ static int probe(const struct files *f, struct cl_err *err)
 static void test_each_call_of_a_probe(void **state)
 {
     fail_each(*state, probe, arm_calls, call_failed);
+}
+
+static void test_a_busy_host_does_not_change_what_a_probe_says(void **state)
+{
+    (void)state;
+    bool can = look().can;
+    for (long run = 0; run < 6; run++) {
+        delayed_run = run;
+        struct probe_report r = look();
+        if (r.can != can)
+            fail_msg("after a delay before run %ld: %s", run, r.why);
+    }
+    delayed_run = -1;
 }
 
 /* Such an answer ends the act, and its error says this. */
@@ -343,6 +372,7 @@ int main(void)
         cmocka_unit_test(test_each_call_of_a_restore),
         cmocka_unit_test(test_each_allocation),
         cmocka_unit_test(test_each_call_of_a_probe),
+        cmocka_unit_test(test_a_busy_host_does_not_change_what_a_probe_says),
         cmocka_unit_test(test_what_kvm_says_too_little_to_is_named),
         cmocka_unit_test(test_a_signal_between_is_borne),
         cmocka_unit_test(test_a_processor_that_kvm_does_not_run_ends_the_machine),
