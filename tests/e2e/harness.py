@@ -640,7 +640,9 @@ class Cluster:
         return done.returncode, (done.stdout + done.stderr).strip()
 
     def tails(self, lines=15):
-        return "\n".join(f"--- {p.name}\n" + "\n".join(read_text(p.log).splitlines()[-lines:]) for p in self.processes())
+        """The last lines of each log, and before them what its process died of, which a sanitizer's report may have pushed away."""
+        logs = {p.name: read_text(p.log).splitlines() for p in self.processes()}
+        return "\n".join("\n".join([f"--- {name}", *[x for x in log[:-lines] if '"FATAL"' in x], *log[-lines:]]) for name, log in logs.items())
 
     def sanitizer_reports(self):
         """Of each process that said such a thing: from there on, with the stacks."""
