@@ -34,16 +34,13 @@ static int print_probe(void)
 
 static int monitor(int control_fd)
 {
-    static struct vmm_filter filters[VMM_THREADS];
     struct cl_err err = {0};
     (void)prctl(PR_SET_NAME, "cloche-vmm", 0, 0, 0); /* an exec by fd left its number there */
-    if (vmm_filter_make(VMM_THREAD_VCPU, &filters[VMM_THREAD_VCPU], &err) < 0 ||
-        vmm_filter_make(VMM_THREAD_MAIN, &filters[VMM_THREAD_MAIN], &err) < 0 ||
-        confine_process(&err) < 0) {
+    if (confine_process(&err) < 0) {
         (void)fprintf(stderr, "cloche-vmm: %s\n", err.text);
         return 1;
     }
-    monitor_run(control_fd, filters);
+    monitor_run(control_fd);
     return 0;
 }
 

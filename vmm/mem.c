@@ -10,6 +10,10 @@
 
 #include "vmm/file.h"
 
+#ifndef MADV_POPULATE_WRITE /* Linux 5.14; a libc may be older */
+#define MADV_POPULATE_WRITE 23
+#endif
+
 enum { PAGE = 4096 };
 _Static_assert((int)PAGE == (int)WRITTEN_PAGE, "one size, two names");
 #define HUGE_PAGE (UINT64_C(2) << 20)

@@ -2,19 +2,15 @@
  * end.
  *
  * Owns:    the machine and every fd that the worker sent.
- * Borrows: the control socket and the filters.
+ * Borrows: the control socket.
  * Thread:  the main one.  It sleeps in one poll(): control socket, agent channel, vCPUs.
  * Allocates nothing once the guest runs.
  */
 #ifndef CL_VMM_MONITOR_H
 #define CL_VMM_MONITOR_H
 
-#include "base/err.h"
-#include "base/util.h"
-#include "vmm/seccomp.h"
-
 /* Until the worker says stop, the guest ends, or neither can go on; the worker was told why.
  * Does not return to anything that should be freed: the process ends. */
-void monitor_run(int control_fd, const struct vmm_filter filters[static VMM_THREADS]);
+void monitor_run(int control_fd);
 
 #endif

@@ -11,11 +11,11 @@
 
 #include "base/own.h"
 #include "vmm/control.h"
+#include "vmm/seccomp.h"
 #include "vmm/vm.h"
 
 struct monitor {
-    int control;                      /* borrowed */
-    const struct vmm_filter *filters; /* borrowed: one a kind of thread */
+    int control; /* borrowed */
     enum control_phase phase;
     struct control_message setup; /* the BOOT or RESTORE that it came to be by */
     int fds[CONTROL_FDS];         /* owned; -1 = none */
@@ -75,7 +75,7 @@ static int load(struct monitor *m, const char *cmdline, struct cl_err *err)
         .net_fd = m->fds[CONTROL_FD_NET],
         .state_fd = m->fds[CONTROL_FD_STATE],
         .restore = !cmdline,
-        .vcpu_filter = &m->filters[VMM_THREAD_VCPU],
+        .vcpu_filter = &vmm_filters[VMM_THREAD_VCPU],
     };
     memcpy(config.mac, m->setup.setup.mac, sizeof config.mac);
     if (vm_create(&config, &m->vm, err) < 0)
@@ -102,7 +102,7 @@ static int get_ready(struct monitor *m, struct cl_err *err)
         cl_closep(&m->fds[CONTROL_FD_RAM]);
     if (vm_ready(m->vm, err) < 0)
         return -1;
-    int rc = vmm_filter_enter(&m->filters[VMM_THREAD_MAIN]);
+    int rc = vmm_filter_enter(&vmm_filters[VMM_THREAD_MAIN]);
     return rc < 0 ? cl_fail(err, CL_E_SYS, -rc, "enter the seccomp filter") : 0;
 }
 
@@ -331,10 +331,10 @@ static void turn(struct monitor *m)
         on_control(m);
 }
 
-void monitor_run(int control_fd, const struct vmm_filter filters[static VMM_THREADS])
+void monitor_run(int control_fd)
 {
     static struct monitor m; /* the one object of the process */
-    m = (struct monitor){.control = control_fd, .filters = filters, .phase = CONTROL_NEW};
+    m = (struct monitor){.control = control_fd, .phase = CONTROL_NEW};
     for (int i = 0; i < CONTROL_FDS; i++)
         m.fds[i] = -1;
     while (m.phase != CONTROL_HAS_ENDED)

@@ -22,8 +22,8 @@ enum {
     PROBE_TEXT = 160,
     PROBE_NS_MAX = 100, /* of a ring-0 instruction; hardware takes 1, an interpreter 150-600 */
 };
-/* It takes a tenth of a second where guests' kernels are interpreted; an emulated host that has other
- * work took more than 2 s. */
+/* It takes a tenth of a second where guests' kernels are interpreted; an emulated host that has
+ * other work took more than 2 s. */
 #define PROBE_LIMIT_NS (20 * CL_NS_PER_S)
 
 struct probe_report {

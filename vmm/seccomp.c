@@ -4,22 +4,18 @@
 #include <errno.h>
 #include <linux/kvm.h>
 #include <linux/seccomp.h>
-#include <seccomp.h>
 #include <stdio.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/own.h"
-
 #define CALL(name, why) \
     { \
-        SCMP_SYS(name), #name, 0, why \
+        SYS_##name, #name, 0, why \
     }
 #define IOCTL(request, why) \
     { \
-        SCMP_SYS(ioctl), #request, (uint32_t)request, why \
+        SYS_ioctl, #request, (uint32_t)request, why \
     }
 
 /* No row for the end of a thread: a vCPU that is done waits for the end of the process. */
@@ -51,8 +47,6 @@ static const struct vmm_allow main_rows[] = {
     CALL(read, "the eventfd of the vCPUs"),
     CALL(futex, "the device lock, the gate"),
     CALL(tgkill, "calls a vCPU out of the guest"),
-    CALL(getpid, "names the thread for tgkill"),
-    CALL(rt_sigprocmask, "libc's frame around tgkill"),
     CALL(clock_gettime, "how long a vCPU may take to come, where the vDSO has no clock"),
     CALL(pwrite64, "a snapshot: the state, and the memory of a boot"),
     CALL(ftruncate, "the same"),
@@ -83,43 +77,6 @@ const struct vmm_profile *vmm_profile(enum vmm_thread thread)
         [VMM_THREAD_MAIN] = {"main", main_rows, CL_COUNT(main_rows)},
     };
     return &profiles[thread];
-}
-
-static int add_row(scmp_filter_ctx ctx, const struct vmm_allow *row)
-{
-    /* The kernel looks at the request's lower half only. */
-    struct scmp_arg_cmp request = SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, row->request);
-    return seccomp_rule_add_array(ctx, SCMP_ACT_ALLOW, row->call, row->request ? 1 : 0, &request);
-}
-
-/* libseccomp writes its program to a file only. */
-static int export_program(scmp_filter_ctx ctx, struct vmm_filter *filter)
-{
-    CL_AUTO(cl_closep) int fd = memfd_create("filter", MFD_CLOEXEC);
-    if (fd < 0 || seccomp_export_bpf(ctx, fd) < 0)
-        return -EIO;
-    ssize_t n = pread(fd, filter->program, sizeof filter->program, 0);
-    if (n <= 0 || n == (ssize_t)sizeof filter->program)
-        return -E2BIG;
-    filter->n = (unsigned short)((size_t)n / sizeof filter->program[0]);
-    return 0;
-}
-
-static int make(scmp_filter_ctx ctx, const struct vmm_profile *profile, struct vmm_filter *filter)
-{
-    int rc = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-    for (size_t i = 0; i < profile->n && rc == 0; i++)
-        rc = add_row(ctx, &profile->rows[i]);
-    return rc < 0 ? rc : export_program(ctx, filter);
-}
-
-int vmm_filter_make(enum vmm_thread thread, struct vmm_filter *ret_filter, struct cl_err *err)
-{
-    const struct vmm_profile *profile = vmm_profile(thread);
-    scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
-    int rc = ctx ? make(ctx, profile, ret_filter) : -ENOMEM;
-    seccomp_release(ctx);
-    return rc < 0 ? cl_fail(err, CL_E_SYS, -rc, "seccomp filter '%s'", profile->thread) : 0;
 }
 
 int vmm_filter_enter(const struct vmm_filter *filter)

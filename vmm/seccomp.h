@@ -1,8 +1,8 @@
 /* vmm/seccomp.h - what each thread of a monitor may call once its guest runs, and why.
  *
- * A filter is made at the start, while memory may still be asked for, and entered by the thread
- * that it is for: a vCPU's before its first guest instruction, the main thread's before the first
- * byte that a guest can have written.  A call that is in no row kills the process.
+ * A thread enters the filter that it is for: a vCPU's before its first guest instruction, the main
+ * thread's before the first byte that a guest can have written.  A call that is in no row kills the
+ * process.
  *
  * Thread: any; vmm_filter_enter() confines the calling one.
  */
@@ -13,13 +13,12 @@
 #include <stdint.h>
 #include <linux/filter.h>
 
-#include "base/err.h"
 #include "base/util.h"
 
 enum vmm_thread { VMM_THREAD_VCPU = 0, VMM_THREAD_MAIN, VMM_THREADS };
 
 struct vmm_allow {
-    int call;         /* SCMP_SYS(name) */
+    int call;         /* SYS_name */
     const char *name; /* of the call, or of the one ioctl request that is meant */
     uint32_t request; /* 0 = whatever its arguments are */
     const char *why;
@@ -41,8 +40,8 @@ struct vmm_filter {
     unsigned short n;
 };
 
-int vmm_filter_make(enum vmm_thread thread, struct vmm_filter *ret_filter,
-                    struct cl_err *err) CL_MUST;
+/* Of the profiles; made when cloche-vmm is built (vmm/filters). */
+extern const struct vmm_filter vmm_filters[VMM_THREADS];
 /* 0 or -errno.  There is no way back. */
 int vmm_filter_enter(const struct vmm_filter *filter) CL_MUST;
 /* Print every table on stdout; -1 when that fails. */

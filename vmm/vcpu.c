@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -203,14 +204,22 @@ static void pass_gate(struct vcpu *vcpu)
     (void)pthread_mutex_unlock(&gate->lock);
 }
 
-/* Under the lock.  immediate_exit catches a vCPU on its way into KVM_RUN, the signal one inside. */
+/* immediate_exit catches a vCPU on its way into KVM_RUN, the signal one inside.  Without libc's
+ * pthread_kill(), whose calls are another libc's other calls. */
+static void kick(const struct vcpu *vcpu)
+{
+    __atomic_store_n(&vcpu->run->immediate_exit, 1, __ATOMIC_SEQ_CST);
+    pid_t tid = __atomic_load_n(&vcpu->tid, __ATOMIC_SEQ_CST);
+    if (tid > 0)
+        (void)syscall(SYS_tgkill, vcpu->gate->pid, tid, KICK_SIGNAL);
+}
+
+/* Under the lock. */
 static void kick_all(struct vcpu_gate *gate)
 {
     for (unsigned i = 0; i < gate->n; i++) {
-        if (!gate->vcpus[i].started || gate->vcpus[i].gone)
-            continue;
-        __atomic_store_n(&gate->vcpus[i].run->immediate_exit, 1, __ATOMIC_SEQ_CST);
-        (void)pthread_kill(gate->vcpus[i].thread, KICK_SIGNAL);
+        if (gate->vcpus[i].started && !gate->vcpus[i].gone)
+            kick(&gate->vcpus[i]);
     }
 }
 
@@ -268,6 +277,7 @@ static _Noreturn void await_exit(struct vcpu_gate *gate)
 static void *run_vcpu(void *arg)
 {
     struct vcpu *vcpu = arg;
+    __atomic_store_n(&vcpu->tid, gettid(), __ATOMIC_SEQ_CST);
     confine(vcpu);
     while (vcpu->end == VCPU_RUNS)
         step(vcpu);
@@ -286,7 +296,8 @@ int vcpu_gate_init(struct vcpu_gate *gate, struct vcpu *vcpus, unsigned n, int e
                    struct cl_err *err)
 {
     struct sigaction kick = {.sa_handler = on_kick}; /* without SA_RESTART */
-    *gate = (struct vcpu_gate){.wish = VCPU_PARK, .ended_fd = ended_fd, .vcpus = vcpus, .n = n};
+    *gate = (struct vcpu_gate){
+        .wish = VCPU_PARK, .pid = getpid(), .ended_fd = ended_fd, .vcpus = vcpus, .n = n};
     pthread_condattr_t attr;
     int rc = pthread_mutex_init(&gate->lock, NULL);
     if (rc == 0)

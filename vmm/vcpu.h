@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <linux/kvm.h>
 
 #include "base/err.h"
@@ -65,6 +66,7 @@ struct vcpu {
     struct vcpu_bus bus;
     struct vcpu_gate *gate; /* borrowed */
     pthread_t thread;
+    pid_t tid; /* atomic: set by its thread, before its first way into the guest */
     bool started;
     bool gone; /* its thread will not run again; under the gate's lock */
 };
@@ -74,6 +76,7 @@ struct vcpu_gate {
     pthread_cond_t changed;
     enum vcpu_wish { VCPU_GO, VCPU_PARK, VCPU_STOP } wish;
     unsigned alive, parked;
+    pid_t pid;                       /* of this process, whose threads are kicked */
     enum vcpu_end end;               /* of the vCPU that ended first */
     struct cl_err err;               /* of VCPU_FAILED */
     int ended_fd;                    /* borrowed: an eventfd that tells the owner; -1 = none */

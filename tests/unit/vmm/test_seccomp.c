@@ -4,10 +4,10 @@
 
 #include <errno.h>
 #include <linux/kvm.h>
-#include <seccomp.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -23,16 +23,6 @@ enum { CALLS_MAX_VCPU = 12, CALLS_MAX_MAIN = 25, CALLS = 460 };
 /* x86-64 has no calls between, but two of the kernel's own for traps, which no filter sees. */
 enum { GAP_BEGIN = 335, GAP_END = 424 };
 
-static struct vmm_filter filters[VMM_THREADS];
-
-static int make_filters(void **state)
-{
-    (void)state;
-    for (int t = 0; t < VMM_THREADS; t++)
-        assert_int_equal(vmm_filter_make((enum vmm_thread)t, &filters[t], NULL), 0);
-    return 0;
-}
-
 /* Make the call in a child under the filter; was it let through?  Not every table has an end, so
  * the child ends by an instruction. */
 static bool goes_through(int thread, long nr, long request)
@@ -41,7 +31,7 @@ static bool goes_through(int thread, long nr, long request)
     if (pid == 0) {
         (void)signal(SIGILL, SIG_DFL); /* a sanitizer's handlers make calls of their own */
         (void)signal(SIGSEGV, SIG_DFL);
-        if (vmm_filter_enter(&filters[thread]) < 0)
+        if (vmm_filter_enter(&vmm_filters[thread]) < 0)
             _exit(200);
         (void)syscall(nr, BAD, request, BAD, BAD, BAD, BAD);
         __builtin_trap();
@@ -130,5 +120,5 @@ int main(void)
         cmocka_unit_test(test_an_ioctl_is_allowed_by_its_request_alone),
         cmocka_unit_test(test_the_tables_are_short),
     };
-    return cmocka_run_group_tests(tests, make_filters, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
