@@ -154,7 +154,7 @@ int main(int argc, char **argv)
         ftruncate(config.ram_fd, (off_t)config.mem_bytes) < 0)
         die("needs /dev/kvm and memory");
     make_template(&config);
-    config.restore = true;
+    config.restore = config.is_here = true;
     uint64_t begin = cl_now_ns();
     for (size_t i = 0; i < runs; i++)
         clone_once(&config, &restore[i], &destroy[i]);

@@ -242,7 +242,7 @@ static void tell_setup(const struct monitor *r, const struct monitor_spec *s, in
         .setup = {.version = CONTROL_VERSION,
                   .vcpus = 1,
                   .mem_bytes = s->mem_mib * CL_MIB,
-                  .flags = (s->restores ? 0 : CONTROL_BOOT_OWN_RAM) | s->entry}};
+                  .flags = (s->restores ? CONTROL_RESTORE_HERE : CONTROL_BOOT_OWN_RAM) | s->entry}};
     int fds[CONTROL_FDS];
     unsigned n = 0;
     for (unsigned i = 0; i < CONTROL_FDS; i++) {

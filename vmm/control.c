@@ -136,7 +136,8 @@ static int check_setup(const struct control_message *m, struct cl_err *err)
     const struct control_setup *s = &m->setup;
     const unsigned entries = CONTROL_BOOT_BY_PVH | CONTROL_BOOT_BY_XENPV;
     unsigned flags = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_ISOLATED |
-                     (m->type == CONTROL_BOOT ? CONTROL_BOOT_BY_PVH | CONTROL_BOOT_OWN_RAM : 0);
+                     (m->type == CONTROL_BOOT ? CONTROL_BOOT_BY_PVH | CONTROL_BOOT_OWN_RAM
+                                              : CONTROL_RESTORE_HERE);
     if (s->version != CONTROL_VERSION)
         return cl_fail(err, CL_E_PEER, 0,
                        "control: version %u, not %d: worker and cloche-vmm are of two releases",

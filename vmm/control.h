@@ -23,7 +23,7 @@
 #include "vmm/counts.h"
 
 enum {
-    CONTROL_VERSION = 5,
+    CONTROL_VERSION = 6,
     CONTROL_CMDLINE_MAX = 2043, /* bytes; Debian's kernel takes 2047 */
     CONTROL_TEXT_MAX = 239,
     CONTROL_VCPUS_MAX = 8,
@@ -84,6 +84,8 @@ enum control_boot {
     CONTROL_BOOT_OWN_RAM = 1U << 1,  /* in memory of its own, which SAVE writes to CONTROL_FD_RAM */
     CONTROL_BOOT_BY_XENPV = 1U << 2, /* by Xen PV: up to 4 vCPUs; not with CONTROL_BOOT_BY_PVH */
     CONTROL_BOOT_ISOLATED = 1U << 3, /* with CONTROL_BOOT_BY_XENPV only: the mode (vmm/xenpv.h) */
+    CONTROL_RESTORE_HERE = 1U << 4,  /* RESTORE only: the state was saved on this host since it
+                                        started, so the host is not asked again what it can do */
 };
 
 struct control_setup {
@@ -92,7 +94,8 @@ struct control_setup {
     uint64_t mem_bytes;
     uint32_t fds;                   /* bit N = enum control_fd N comes along */
     uint8_t mac[CONTROL_MAC_BYTES]; /* of the network card: unicast; zeros without one */
-    uint8_t flags; /* enum control_boot; of a RESTORE: those of Xen PV, as at the boot */
+    uint8_t
+        flags; /* enum control_boot; of a RESTORE: those of Xen PV, as at the boot, and its own */
     uint8_t zero[5];
 };
 

@@ -239,6 +239,42 @@ int cpuid_filter(const struct kvm_cpuid_table *supported, const struct cpuid_sha
     return 0;
 }
 
+/* --- in a state ------------------------------------------------------------------------------ */
+
+void cpuid_save(const struct kvm_cpuid_table *table, struct state_writer *out)
+{
+    state_begin(out, STATE_PROCESSOR);
+    for (uint32_t i = 0; i < table->nent; i++) {
+        const struct kvm_cpuid_entry2 *e = &table->entries[i];
+        state_put_u32(out, e->function);
+        state_put_u32(out, e->index);
+        state_put_u32(out, e->flags);
+        state_put_u32(out, e->eax);
+        state_put_u32(out, e->ebx);
+        state_put_u32(out, e->ecx);
+        state_put_u32(out, e->edx);
+    }
+    state_end(out);
+}
+
+int cpuid_load(struct kvm_cpuid_table *ret_table, struct state_reader *in, struct cl_err *err)
+{
+    memset(ret_table, 0, sizeof *ret_table);
+    if (state_enter(in, STATE_PROCESSOR, err) < 0)
+        return -1;
+    while (state_left(in) > 0 && !in->bad && ret_table->nent < KVM_CPUID_MAX) {
+        struct kvm_cpuid_entry2 *e = &ret_table->entries[ret_table->nent++];
+        e->function = state_get_u32(in);
+        e->index = state_get_u32(in);
+        e->flags = state_get_u32(in);
+        e->eax = state_get_u32(in);
+        e->ebx = state_get_u32(in);
+        e->ecx = state_get_u32(in);
+        e->edx = state_get_u32(in);
+    }
+    return state_leave(in, err);
+}
+
 /* --- the host's own -------------------------------------------------------------------------- */
 
 static bool has_indexes(uint32_t function)

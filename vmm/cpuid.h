@@ -15,11 +15,17 @@
 #include "base/err.h"
 #include "base/util.h"
 #include "vmm/kvm.h"
+#include "vmm/state.h"
 
 struct cpuid_shape {
     unsigned vcpu, vcpus; /* APIC id of this one, how many there are: one socket, no threads */
     bool tsc_deadline; /* KVM_CAP_TSC_DEADLINE_TIMER; older kernels do not put it in their table */
 };
+
+/* A table as a section of a state; hostile when it is loaded: INVALID. */
+void cpuid_save(const struct kvm_cpuid_table *table, struct state_writer *out);
+int cpuid_load(struct kvm_cpuid_table *ret_table, struct state_reader *in,
+               struct cl_err *err) CL_MUST;
 
 /* The guest's table from what the host's KVM can do. */
 int cpuid_filter(const struct kvm_cpuid_table *supported, const struct cpuid_shape *shape,

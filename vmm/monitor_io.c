@@ -75,6 +75,7 @@ static int load(struct monitor *m, const char *cmdline, struct cl_err *err)
         .net_fd = m->fds[CONTROL_FD_NET],
         .state_fd = m->fds[CONTROL_FD_STATE],
         .restore = !cmdline,
+        .is_here = m->setup.setup.flags & CONTROL_RESTORE_HERE,
         .vcpu_filter = &vmm_filters[VMM_THREAD_VCPU],
     };
     memcpy(config.mac, m->setup.setup.mac, sizeof config.mac);

@@ -1,7 +1,8 @@
 /* vmm/snapshot.c - a machine's state into a file and out of it (vmm/vm.h: vm_save, vm_restore).
  *
- * Sections: the vCPUs, the clock, the interrupt chip, serial port, ports, then the devices that the
- * machine has, in the order of the MMIO map, then the pages that a clone is about to write.
+ * Sections: the processor, the vCPUs, the clock, the interrupt chip, serial port, ports, then the
+ * devices that the machine has, in the order of the MMIO map, then the pages that a clone is about
+ * to write.
  *
  * Time stands still for the guest between save and restore: its TSC and its kvm-clock go on from
  * where they were.  Wall time is told to it by its agent.
@@ -12,6 +13,7 @@
 #include <unistd.h>
 #include <x86intrin.h>
 
+#include "vmm/cpuid.h"
 #include "vmm/file.h"
 #include "vmm/sha256.h"
 #include "vmm/vcpu_state.h"
@@ -141,6 +143,7 @@ int vm_save(struct vm *vm, int state_fd, struct cl_err *err)
     size_t n;
     struct state_head head = head_of(vm);
     state_writer_init(&out, vm->state, sizeof vm->state, &head);
+    cpuid_save(&vm->processor, &out);
     if (get_clock(vm->vm_fd, &clock, err) < 0 || save_vcpus(vm, &out, err) < 0 ||
         store_memory(vm, err) < 0)
         return -1;
@@ -171,9 +174,18 @@ static int read_state(struct vm *vm, size_t *ret_n, struct cl_err *err)
     return 0;
 }
 
-static int check_head(const struct vm *vm, const struct state_head *head, struct cl_err *err)
+int vm_open_state(struct vm *vm, struct cl_err *err)
 {
-    struct state_head want = head_of(vm);
+    size_t n = 0;
+    if (read_state(vm, &n, err) < 0 ||
+        state_reader_init(&vm->in, vm->state, n, &vm->saved, err) < 0)
+        return -1;
+    return cpuid_load(&vm->processor, &vm->in, err);
+}
+
+static int check_head(const struct vm *vm, struct cl_err *err)
+{
+    const struct state_head *head = &vm->saved, want = head_of(vm);
     if (head->mem_bytes != want.mem_bytes || head->vcpus != want.vcpus)
         return cl_fail(err, CL_E_INVALID, 0,
                        "the state is of a machine of %" PRIu32 " vCPUs and %" PRIu64
@@ -239,21 +251,17 @@ static void kick_devices(struct vm *vm)
 
 int vm_restore(struct vm *vm, struct cl_err *err)
 {
-    struct state_reader in;
-    struct state_head head;
     struct clock_state clock;
     struct vcpu_state states[VM_VCPUS_MAX];
-    size_t n = 0;
-    if (read_state(vm, &n, err) < 0 || state_reader_init(&in, vm->state, n, &head, err) < 0 ||
-        check_head(vm, &head, err) < 0 || load_vcpus(&in, vm, states, err) < 0 ||
-        load_clock(&in, &clock, err) < 0)
+    if (check_head(vm, err) < 0 || load_vcpus(&vm->in, vm, states, err) < 0 ||
+        load_clock(&vm->in, &clock, err) < 0)
         return -1;
     (void)pthread_mutex_lock(&vm->devices);
-    int rc = load_devices(vm, &in, err);
+    int rc = load_devices(vm, &vm->in, err);
     if (rc == 0)
-        rc = written_load(&vm->written, vm->config.mem_bytes, &in, err);
+        rc = written_load(&vm->written, vm->config.mem_bytes, &vm->in, err);
     if (rc == 0)
-        rc = state_reader_finish(&in, err);
+        rc = state_reader_finish(&vm->in, err);
     if (rc == 0)
         rc = set_vcpus(vm, states, &clock, err);
     if (rc == 0) {

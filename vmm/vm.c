@@ -110,7 +110,7 @@ void vm_report(struct vm *vm, struct vm_report *ret_report)
 /* Where ring 0 is native SYSCALL leads there, and the shim has no way back from it. */
 static int check_xenpv(const struct vm_config *config, struct cl_err *err)
 {
-    if (cpuid_host_virtualizes())
+    if (!config->is_here && cpuid_host_virtualizes())
         return cl_fail(err, CL_E_UNIMPL, 0,
                        "a kernel is entered by Xen PV only where KVM interprets ring 0; this "
                        "processor has VMX or SVM, boot it the ordinary way");
@@ -150,20 +150,23 @@ static int add_memory(struct vm *vm, struct cl_err *err)
 
 /* A KVM that interprets ring 0 lists what its interpreter can do.  A Xen-PV guest has no ring 0,
  * and all of the processor at CPL3. */
-static int processor_of(const struct vm *vm, struct kvm_cpuid_table *ret_table, struct cl_err *err)
+static int learn_processor(struct vm *vm, struct cl_err *err)
 {
-    if (kvm_supported_cpuid(vm->config.kvm_fd, ret_table, err) < 0)
+    if (vm->config.restore && vm_open_state(vm, err) < 0)
         return -1;
-    if (vm->config.entry == VM_ENTRY_XENPV && !cpuid_has_xsave(ret_table))
-        cpuid_host(ret_table);
+    if (vm->config.is_here)
+        return 0;
+    if (kvm_supported_cpuid(vm->config.kvm_fd, &vm->processor, err) < 0)
+        return -1;
+    if (vm->config.entry == VM_ENTRY_XENPV && !cpuid_has_xsave(&vm->processor))
+        cpuid_host(&vm->processor);
     return 0;
 }
 
 /* CPUID comes first: what the other calls accept depends on it. */
 static int add_vcpus(struct vm *vm, struct cl_err *err)
 {
-    struct kvm_cpuid_table supported;
-    if (processor_of(vm, &supported, err) < 0 || msr_probe(vm->config.kvm_fd, &vm->msrs, err) < 0)
+    if (learn_processor(vm, err) < 0 || msr_probe(vm->config.kvm_fd, &vm->msrs, err) < 0)
         return -1;
     for (unsigned i = 0; i < vm->config.vcpus; i++) {
         struct cpuid_shape shape = {
@@ -174,7 +177,7 @@ static int add_vcpus(struct vm *vm, struct cl_err *err)
         if (vcpu_open(&vm->vcpus[i], vm->config.kvm_fd, vm->vm_fd, i, err) < 0)
             return -1;
         vm->n_vcpus++;
-        if (cpuid_filter(&supported, &shape, &vm->cpuid[i], err) < 0 ||
+        if (cpuid_filter(&vm->processor, &shape, &vm->cpuid[i], err) < 0 ||
             KVM_CALL(vm->vcpus[i].fd, KVM_SET_CPUID2, &vm->cpuid[i], err) < 0)
             return -1;
     }

@@ -53,9 +53,11 @@ struct vm_config {
     int channel_fd;   /* host's side of the agent's vsock port; -1 = no vsock */
     int net_fd;       /* the network card's wire (vmm/net.h); -1 = no card */
     uint8_t mac[VM_MAC_BYTES];
-    int console_fd;                       /* serial output; -1 = nowhere */
-    int state_fd;                         /* read by vm_restore() */
-    bool restore;                         /* vm_restore() follows, not vm_boot() */
+    int console_fd; /* serial output; -1 = nowhere */
+    int state_fd;   /* read when restore */
+    bool restore;   /* vm_restore() follows, not vm_boot() */
+    bool is_here;   /* with restore: the state was saved on this host since it started, so what its
+                       processor can do is taken from there (some 2 ms where CPUID is dear) */
     const struct vmm_filter *vcpu_filter; /* borrowed: entered by each vCPU's thread before its
                                              first guest instruction; then there is no vm_stop() and
                                              vm_free(), but exit; NULL = none */
@@ -88,7 +90,7 @@ CL_DEFINE_AUTO(struct vm, vm_free)
 /* Kernel, initrd and tables into memory, the first processor to its entry. */
 int vm_boot(struct vm *vm, struct cl_err *err) CL_MUST;
 /* The state of state_fd.  Every byte of it is taken as hostile; INVALID when it does not fit this
- * machine, and then the machine is good for vm_free() only. */
+ * machine, and then the machine is good for vm_free() only.  vm_create() has read its beginning. */
 int vm_restore(struct vm *vm, struct cl_err *err) CL_MUST;
 
 /* Threads for the vCPUs; each confines itself and waits. */

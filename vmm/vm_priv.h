@@ -48,6 +48,7 @@ struct vm {
     unsigned n_vcpus; /* opened so far */
     struct vcpu_gate gate;
     bool gate_ready;
+    struct kvm_cpuid_table processor; /* what this host's can do, or the one's of the state */
     struct kvm_cpuid_table cpuid[VM_VCPUS_MAX];
     struct msr_set msrs; /* which registers this host has */
 
@@ -67,11 +68,16 @@ struct vm {
     struct virtio *slots[VM_SLOTS_NR]; /* borrowed from the devices above; NULL = absent */
     short polled[VM_WIRES_NR];         /* what the main loop waits for on each */
 
-    bool is_recording;           /* ram_fd holds the memory of vm_record() */
-    struct written written;      /* since then; of a clone: what it will write */
-    uint8_t state[VM_STATE_MAX]; /* untouched, so not resident, until vm_save() or vm_restore() */
+    bool is_recording;       /* ram_fd holds the memory of vm_record() */
+    struct written written;  /* since then; of a clone: what it will write */
+    struct state_head saved; /* of `state`, when the machine is restored */
+    struct state_reader in;  /* of `state` */
+    uint8_t
+        state[VM_STATE_MAX]; /* untouched, so not resident, until vm_open_state() or vm_save() */
 };
 
+/* The head of the state that is to be restored, and the processor of its machine. */
+int vm_open_state(struct vm *vm, struct cl_err *err) CL_MUST;
 /* Once, when all devices are there: some wait for the main loop from now on. */
 void vm_defer_devices(struct vm *vm);
 /* An access of a guest, on its vCPU's thread; false when it ended the machine.  arg is the vm. */

@@ -202,8 +202,8 @@ static int send_setup(struct kvm_vm *k, bool boot, const struct gifts *g, struct
                                           .vcpus = k->base.template->vcpus,
                                           .mem_bytes = k->base.template->memory_mib * CL_MIB,
                                           .flags = entries[entry_of(k)].flags}};
-    if (boot)
-        m.setup.flags |= CONTROL_BOOT_OWN_RAM;
+    /* A state bears a key of this process (worker/state_mac.h), so it was saved here. */
+    m.setup.flags |= boot ? CONTROL_BOOT_OWN_RAM : CONTROL_RESTORE_HERE;
     int fds[CONTROL_FDS];
     size_t n = 0;
     for (unsigned i = 0; i < CONTROL_FDS; i++) {

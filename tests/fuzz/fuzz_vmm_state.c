@@ -1,6 +1,6 @@
-/* A machine's state as an attack: blk, vsock, rng and the list of written pages load it or refuse
- * it; what was loaded can run, and saves to what loads again.  The input is a state, and it is what
- * is changed in one that is good: three bytes a change, where and what. */
+/* A machine's state as an attack: processor, blk, vsock, rng and the list of written pages load it
+ * or refuse it; what was loaded can run, and saves to what loads again.  The input is a state, and
+ * it is what is changed in one that is good: three bytes a change, where and what. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -8,6 +8,7 @@
 
 #include "tests/fuzz/vmm_guest.h"
 #include "vmm/blk.h"
+#include "vmm/cpuid.h"
 #include "vmm/rng.h"
 #include "vmm/vsock.h"
 #include "vmm/written.h"
@@ -19,9 +20,10 @@ static struct blk blk;
 static struct vsock vsock;
 static struct rng rng;
 static struct written written;
+static struct kvm_cpuid_table processor;
 static int file = -1;
 
-enum { IMAGE_MAX = VSOCK_STATE_MAX + 1024 + sizeof(struct written) };
+enum { IMAGE_MAX = VSOCK_STATE_MAX + 1024 + sizeof(struct written) + sizeof processor };
 
 /* Devices as they are before a driver comes. */
 static void make(int channel)
@@ -30,6 +32,7 @@ static void make(int channel)
     CL_ASSERT(vsock_init(&vsock, 3, &drv.mem, drv_irq(&drv), channel) == 0);
     rng_init(&rng, &drv.mem, drv_irq(&drv));
     written.n = 0;
+    processor.nent = 0;
 }
 
 static int load(const uint8_t *data, size_t n, int channel)
@@ -37,9 +40,9 @@ static int load(const uint8_t *data, size_t n, int channel)
     struct state_reader r;
     struct state_head head;
     make(channel);
-    if (state_reader_init(&r, data, n, &head, NULL) < 0 || blk_load(&blk, &r, NULL) < 0 ||
-        vsock_load(&vsock, &r, NULL) < 0 || rng_load(&rng, &r, NULL) < 0 ||
-        written_load(&written, DRV_RAM, &r, NULL) < 0)
+    if (state_reader_init(&r, data, n, &head, NULL) < 0 || cpuid_load(&processor, &r, NULL) < 0 ||
+        blk_load(&blk, &r, NULL) < 0 || vsock_load(&vsock, &r, NULL) < 0 ||
+        rng_load(&rng, &r, NULL) < 0 || written_load(&written, DRV_RAM, &r, NULL) < 0)
         return -1;
     return state_reader_finish(&r, NULL);
 }
@@ -49,6 +52,7 @@ static size_t save(uint8_t *data, size_t cap)
     struct state_writer w;
     size_t n = 0;
     drv_state_begin(&w, data, cap);
+    cpuid_save(&processor, &w);
     blk_save(&blk, &w);
     vsock_save(&vsock, &w);
     rng_save(&rng, &w);
@@ -59,6 +63,9 @@ static size_t save(uint8_t *data, size_t cap)
 
 static void run(void)
 {
+    const struct cpuid_shape shape = {.vcpu = 1, .vcpus = 3};
+    struct kvm_cpuid_table of_guest;
+    CL_ASSERT(cpuid_filter(&processor, &shape, &of_guest, NULL) == 0);
     virtio_kick(&blk.v);
     virtio_kick(&vsock.v);
     virtio_kick(&rng.v);
@@ -100,6 +107,8 @@ static size_t make_good(uint8_t *image, size_t cap)
     drv_start(&drv, &blk.v, 8);
     drv_start(&drv, &vsock.v, 8);
     drv_start(&drv, &rng.v, 8);
+    processor.nent = 3;
+    processor.entries[1].function = 0xd;
     written_add(&written, 1);
     written_add(&written, 7);
     size_t n = save(image, cap);

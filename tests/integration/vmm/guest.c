@@ -177,7 +177,7 @@ void guest_restore(struct guest *g, int ram_fd, int state_fd, unsigned vcpus)
     *g = (struct guest){
         .ram_fd = ram_fd, .console_fd = memory_file(0), .kvm_fd = open_kvm(), .kernel_fd = -1};
     struct vm_config config = guest_config(g, vcpus);
-    config.restore = true;
+    config.restore = config.is_here = true;
     config.state_fd = state_fd;
     if (vm_create(&config, &g->vm, &err) < 0 || vm_restore(g->vm, &err) < 0)
         fail_msg("%s", err.text);

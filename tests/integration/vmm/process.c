@@ -127,8 +127,11 @@ static void give(struct gifts *g, enum control_fd name, int fd)
 void process_send_setup(struct process *p, enum control_type type)
 {
     struct gifts g = {0};
-    struct control_message m = {
-        .type = type, .setup = {.version = CONTROL_VERSION, .vcpus = 1, .mem_bytes = GUEST_MEM}};
+    struct control_message m = {.type = type,
+                                .setup = {.version = CONTROL_VERSION,
+                                          .vcpus = 1,
+                                          .mem_bytes = GUEST_MEM,
+                                          .flags = CONTROL_RESTORE_HERE}};
     int root = memory_file(4096), wire = -1, channel = open_pair(SOCK_STREAM, &p->channel);
     give(&g, CONTROL_FD_KVM, p->guest.kvm_fd);
     give(&g, CONTROL_FD_RAM, p->guest.ram_fd);

@@ -279,9 +279,10 @@ static void test_a_clone_has_what_it_will_write_before_it_runs(void **state)
 
 /* --- states that do not fit ---------------------------------------------------------------- */
 
-/* Restore bytes into a machine of this shape; its error's code, CL_OK when it is taken. */
-static enum cl_code restore(const struct guest *g, const uint8_t *bytes, size_t n, unsigned vcpus,
-                            uint64_t mem_bytes)
+/* Restore bytes into a machine of this shape, on a host that the state may be of or is; its error's
+ * code, CL_OK when it is taken. */
+static enum cl_code restore_at(const struct guest *g, const uint8_t *bytes, size_t n,
+                               unsigned vcpus, uint64_t mem_bytes, bool is_here)
 {
     struct cl_err err = {0};
     CL_AUTO(cl_closep) int fd = memfd_create("state", MFD_CLOEXEC);
@@ -298,14 +299,27 @@ static enum cl_code restore(const struct guest *g, const uint8_t *bytes, size_t 
                                .net_fd = -1,
                                .console_fd = -1,
                                .state_fd = fd,
-                               .restore = true};
+                               .restore = true,
+                               .is_here = is_here};
     CL_AUTO(vm_freep) struct vm *vm = NULL;
-    if (vm_create(&config, &vm, &err) < 0)
-        fail_msg("%s", err.text);
-    return vm_restore(vm, &err) < 0 ? err.code : CL_OK;
+    return vm_create(&config, &vm, &err) < 0 || vm_restore(vm, &err) < 0 ? err.code : CL_OK;
 }
 
-enum { STATE_ROOM = 65536, HEAD_BASELINE_AT = 12, HEAD_BYTES = 56 };
+/* The same, and both have one answer. */
+static enum cl_code restore(const struct guest *g, const uint8_t *bytes, size_t n, unsigned vcpus,
+                            uint64_t mem_bytes)
+{
+    enum cl_code code = restore_at(g, bytes, n, vcpus, mem_bytes, false);
+    assert_int_equal(restore_at(g, bytes, n, vcpus, mem_bytes, true), code);
+    return code;
+}
+
+enum {
+    STATE_ROOM = 65536,
+    HEAD_BASELINE_AT = 12,
+    HEAD_BYTES = 56,
+    VENDOR_AT = HEAD_BYTES + 8 + 16, /* of the section's first leaf, 0: EBX */
+};
 
 static size_t read_all(int fd, uint8_t *bytes)
 {
@@ -333,6 +347,22 @@ static void test_a_state_that_does_not_fit_is_refused(void **state)
     guest_close(&g);
 }
 
+/* Whose processor counts: the host's, unless the state is of this host, and then it is the one that
+ * the state's baseline is of. */
+static void test_the_processor_of_a_state_is_believed_here_only(void **state)
+{
+    (void)state;
+    struct guest g;
+    uint8_t bytes[STATE_ROOM];
+    guest_open(&g, guest_counter, guest_counter_end, 1);
+    CL_AUTO(cl_closep) int state_fd = snapshot(&g, 10, 10);
+    size_t n = read_all(state_fd, bytes);
+    bytes[VENDOR_AT] ^= 1;
+    assert_int_equal(restore_at(&g, bytes, n, 1, GUEST_MEM, false), CL_OK);
+    assert_int_equal(restore_at(&g, bytes, n, 1, GUEST_MEM, true), CL_E_INVALID);
+    guest_close(&g);
+}
+
 static void test_a_state_that_was_cut_is_refused(void **state)
 {
     (void)state;
@@ -357,8 +387,10 @@ static void test_a_damaged_state_harms_nobody(void **state)
     size_t n = read_all(state_fd, bytes);
     for (size_t at = 0; at < n; at += 1 + n / 128) {
         bytes[at] ^= 0xff;
-        enum cl_code code = restore(&g, bytes, n, 1, GUEST_MEM);
-        assert_true(code == CL_OK || code == CL_E_INVALID || code == CL_E_SYS);
+        for (int is_here = 0; is_here <= 1; is_here++) {
+            enum cl_code code = restore_at(&g, bytes, n, 1, GUEST_MEM, is_here);
+            assert_true(code == CL_OK || code == CL_E_INVALID || code == CL_E_SYS);
+        }
         bytes[at] ^= 0xff;
     }
     guest_close(&g);
@@ -374,6 +406,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_saved_machine_can_go_on_itself),
         cmocka_unit_test(test_a_clone_has_what_it_will_write_before_it_runs),
         cmocka_unit_test(test_a_state_that_does_not_fit_is_refused),
+        cmocka_unit_test(test_the_processor_of_a_state_is_believed_here_only),
         cmocka_unit_test(test_a_state_that_was_cut_is_refused),
         cmocka_unit_test(test_a_damaged_state_harms_nobody),
     };

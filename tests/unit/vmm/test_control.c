@@ -177,7 +177,7 @@ static void test_a_boot_can_ask_for_a_way_to_boot(void **state)
     assert_int_equal(parse(&m, CONTROL_FDS), -1);
     m.setup.flags = CONTROL_BOOT_BY_PVH | CONTROL_BOOT_ISOLATED;
     assert_int_equal(parse(&m, CONTROL_FDS), -1);
-    m.setup.flags = CONTROL_BOOT_ISOLATED << 1;
+    m.setup.flags = CONTROL_RESTORE_HERE;
     assert_int_equal(parse(&m, CONTROL_FDS), -1);
     m.setup.flags = UINT8_MAX;
     assert_int_equal(parse(&m, CONTROL_FDS), -1);
@@ -192,6 +192,10 @@ static void test_a_boot_can_ask_for_a_way_to_boot(void **state)
     m.setup.flags = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_ISOLATED;
     assert_int_equal(parse(&m, CONTROL_FDS - 2), 0);
     m.setup.flags = CONTROL_BOOT_ISOLATED;
+    assert_int_equal(parse(&m, CONTROL_FDS - 2), -1);
+    m.setup.flags = CONTROL_RESTORE_HERE;
+    assert_int_equal(parse(&m, CONTROL_FDS - 2), 0);
+    m.setup.flags = CONTROL_RESTORE_HERE << 1;
     assert_int_equal(parse(&m, CONTROL_FDS - 2), -1);
 }
 

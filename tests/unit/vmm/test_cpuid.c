@@ -129,6 +129,52 @@ static void test_a_table_beyond_its_room_is_refused(void **state)
     assert_int_equal(cpuid_filter(&host, &shape, &guest, NULL), -1);
 }
 
+/* Save it, cut the state to n bytes (0 = not at all), load it. */
+static int save_and_load(const struct kvm_cpuid_table *table, size_t n,
+                         struct kvm_cpuid_table *ret_table)
+{
+    static uint8_t bytes[STATE_HEAD_BYTES + 8 + (KVM_CPUID_MAX + 1) * 28];
+    const struct state_head none = {.vcpus = 1};
+    struct state_head head;
+    struct state_writer out;
+    struct state_reader in;
+    size_t whole = 0;
+    state_writer_init(&out, bytes, sizeof bytes, &none);
+    cpuid_save(table, &out);
+    assert_int_equal(state_finish(&out, &whole, NULL), 0);
+    assert_int_equal(state_reader_init(&in, bytes, n ? n : whole, &head, NULL), 0);
+    if (cpuid_load(ret_table, &in, NULL) < 0)
+        return -1;
+    return state_reader_finish(&in, NULL);
+}
+
+static void test_a_table_comes_out_of_a_state_as_it_went_in(void **state)
+{
+    (void)state;
+    static struct kvm_cpuid_table table, loaded;
+    table = everything();
+    assert_int_equal(save_and_load(&table, 0, &loaded), 0);
+    assert_memory_equal(&loaded, &table, sizeof table);
+    table.nent = KVM_CPUID_MAX;
+    assert_int_equal(save_and_load(&table, 0, &loaded), 0);
+    assert_memory_equal(&loaded, &table, sizeof table);
+}
+
+static void test_a_table_of_a_bad_state_is_refused(void **state)
+{
+    (void)state;
+    static struct {
+        struct kvm_cpuid_table table;
+        struct kvm_cpuid_entry2 one_more;
+    } t;
+    static struct kvm_cpuid_table loaded;
+    t.table = everything();
+    for (size_t n = STATE_HEAD_BYTES; n < STATE_HEAD_BYTES + 8 + t.table.nent * 28; n += 3)
+        assert_int_equal(save_and_load(&t.table, n, &loaded), -1);
+    t.table.nent = KVM_CPUID_MAX + 1;
+    assert_int_equal(save_and_load(&t.table, 0, &loaded), -1);
+}
+
 static void test_registers_are_those_of_host_and_list(void **state)
 {
     (void)state;
@@ -197,6 +243,8 @@ int main(void)
         cmocka_unit_test(test_each_processor_knows_its_place),
         cmocka_unit_test(test_the_same_host_gives_the_same_table),
         cmocka_unit_test(test_a_table_beyond_its_room_is_refused),
+        cmocka_unit_test(test_a_table_comes_out_of_a_state_as_it_went_in),
+        cmocka_unit_test(test_a_table_of_a_bad_state_is_refused),
         cmocka_unit_test(test_registers_are_those_of_host_and_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
