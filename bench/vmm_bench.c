@@ -13,9 +13,11 @@
  * Then how many can be made and ended in a second, and what a restored process has for itself.
  */
 #include <fcntl.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -127,6 +129,16 @@ static void print_memory(const struct bench *b)
     }
 }
 
+/* The one who measures and ends them does not wait behind guests that have nothing to do but run;
+ * what it starts is ordinary again. */
+static void run_first(void)
+{
+    const struct sched_param ordinary = {.sched_priority = 0};
+    if (sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &ordinary) < 0 ||
+        setpriority(PRIO_PROCESS, 0, -20) < 0)
+        (void)fprintf(stderr, "vmm_bench: no right to run first; times contain the guests'\n");
+}
+
 /* Make and end, `jobs` of them side by side; each spawns, restores, runs to its first byte and
  * dies. */
 static void print_rate(const struct bench *b)
@@ -138,6 +150,7 @@ static void print_rate(const struct bench *b)
         monitor_die("pipe");
     for (int i = 0; i < jobs; i++) {
         if (fork() == 0) {
+            run_first();
             for (done = 0; cl_now_ns() < until; done++)
                 (void)time_to_byte(vmm_run, &b->vmm_restore);
             _exit(write(counts[1], &done, sizeof done) == (ssize_t)sizeof done ? 0 : 1);
@@ -226,6 +239,7 @@ int main(int argc, char **argv)
     monitor_group();
     struct bench b;
     stats_machine();
+    run_first();
     prepare(&b, argv + 1);
     for (uint64_t i = 0; i < n; i++) {
         for (int what = 0; what < FIGURES; what++) {

@@ -48,22 +48,23 @@ static void schedule(const uint8_t *block, uint32_t w[static 64])
     }
 }
 
-/* §6.2.2, steps 2 to 4; v holds a to h. */
+/* §6.2.2, steps 2 to 4.  v holds a to h, and begins a word earlier in each round: what the standard
+ * moves stays where it is. */
 static void compress(struct sha256 *s)
 {
+#define V(i) v[((i)-t) % 8]
     uint32_t w[64], v[8];
     schedule(s->block, w);
     memcpy(v, s->h, sizeof v);
     for (unsigned t = 0; t < 64; t++) {
-        uint32_t s1 = rotate(v[4], 6) ^ rotate(v[4], 11) ^ rotate(v[4], 25);
-        uint32_t choose = (v[4] & v[5]) ^ (~v[4] & v[6]);
-        uint32_t t1 = v[7] + s1 + choose + k[t] + w[t];
-        uint32_t s0 = rotate(v[0], 2) ^ rotate(v[0], 13) ^ rotate(v[0], 22);
-        uint32_t majority = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
-        memmove(v + 1, v, 7 * sizeof v[0]);
-        v[4] += t1;
-        v[0] = t1 + s0 + majority;
+        uint32_t a = V(0), b = V(1), c = V(2), e = V(4), f = V(5), g = V(6);
+        uint32_t s1 = rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25);
+        uint32_t t1 = V(7) + s1 + ((e & f) ^ (~e & g)) + k[t] + w[t];
+        uint32_t s0 = rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22);
+        V(3) += t1;
+        V(7) = t1 + s0 + ((a & b) ^ (a & c) ^ (b & c));
     }
+#undef V
     for (unsigned i = 0; i < CL_COUNT(v); i++)
         s->h[i] += v[i];
 }
