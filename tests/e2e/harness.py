@@ -37,6 +37,7 @@ IS_SHARED = DRIVER == "kvm/xenpv-shared"  # user code in its guests can reach th
 LONG = os.environ.get("CLOCHE_LONG") == "1"
 FACTOR = float(os.environ.get("CLOCHE_TIME_FACTOR", "1"))
 PATIENCE = 5  # what a healthy machine does in a second may take a sick one so many
+VCPUS, MEMORY = 16, "12GiB"  # that a worker hands out, on any machine; guests sleep, and clones share their memory
 SKIPPED = 77
 SECOND = 10**9
 MIB = 1 << 20
@@ -456,7 +457,7 @@ class Cluster:
             os.chown(state, self.user, self.user)
         argv = [BUILD / "cloche-worker", "--scheduler", target or f"unix:{self.dir}/worker.sock", "--state-dir", state,
                 "--template-dir", IMAGES, "--template-key", self.dir / "signing.pub", "--templates", self.templates,
-                "--instance", self.instance(n), "--warm", self.warm, "--slots", self.slots,
+                "--instance", self.instance(n), "--warm", self.warm, "--slots", self.slots, "--vcpus", VCPUS, "--memory", MEMORY,
                 "--vm-uid-base", self.uid_base + n * 0x800, "--driver", "auto" if self.user else isolating_drivers(), *self.worker_args, *extra]
         p = Process(self, f"worker{n}", argv, None, self.user)
         p.state_dir = state
