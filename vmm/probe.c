@@ -21,8 +21,8 @@
 enum {
     PAGE = 4096,
     CODE_AT = 0x1000, /* guest-physical; real mode reaches it without tables */
-    ROUNDS = 20000,   /* so many that the entry, some 25 us, takes little of it */
-    TRIES = 5,        /* a busy host is slow at times, an interpreter always */
+    ROUNDS = 60000,   /* so many that the entry and a tick of the host's take little of it */
+    TRIES = 4,        /* a busy host is slow at times, an interpreter always */
 };
 
 static const char silent[] = "KVM did not answer in time, or ended the process that asked it";
