@@ -3,24 +3,48 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/sendfile.h>
+#include <stdint.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fs.h"
 #include "base/own.h"
 
-enum { STAT_BLOCK = 512 }; /* st_blocks, stat(2) */
+enum {
+    STAT_BLOCK = 512, /* st_blocks, stat(2) */
+    PAGE = 4096,
+    PIECE = 64 << 10,
+};
 
-/* Not copy_file_range(): it does not cross file systems. */
+/* n bytes at `at` of the disk, without its pages of zeros. */
+static int put_pages(int to, const uint8_t *bytes, size_t n, off_t at)
+{
+    static const uint8_t zeros[PAGE];
+    for (size_t i = 0; i < n; i += PAGE) {
+        size_t part = CL_MIN(n - i, (size_t)PAGE);
+        if (memcmp(bytes + i, zeros, part) == 0)
+            continue;
+        ssize_t put = pwrite(to, bytes + i, part, at + (off_t)i);
+        if (put != (ssize_t)part) {
+            errno = put < 0 ? errno : ENOSPC;
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* An image that was copied, or lies on EROFS, has zeros where it had holes. */
 static int copy_range(int from, int to, off_t at, off_t end, struct cl_err *err)
 {
-    if (lseek(to, at, SEEK_SET) < 0)
-        return cl_fail(err, CL_E_SYS, errno, "copy the scratch disk");
+    uint8_t bytes[PIECE];
     while (at < end) {
-        ssize_t n = sendfile(to, from, &at, (size_t)(end - at));
+        ssize_t n = pread(from, bytes, (size_t)CL_MIN((off_t)sizeof bytes, end - at), at);
         if (n <= 0)
-            return cl_fail(err, CL_E_SYS, n < 0 ? errno : EIO, "copy the scratch disk");
+            return cl_fail(err, CL_E_SYS, n < 0 ? errno : EIO, "read the scratch disk");
+        if (put_pages(to, bytes, (size_t)n, at) < 0)
+            return cl_fail(err, CL_E_SYS, errno, "copy the scratch disk");
+        at += n;
     }
     return 0;
 }

@@ -362,33 +362,44 @@ static void on_renewed(struct session *s, const Cloche__V1__RenewAck *ack)
 
 /* --- what the scheduler says ------------------------------------------------------------------ */
 
-static bool has_room(const struct session *s, const Cloche__V1__Resources *r)
+static int check_room(const struct session *s, const Cloche__V1__Resources *r, struct cl_err *err)
 {
     const struct units *us = s->o.units;
     uint64_t vcpu = r ? (uint64_t)r->vcpus * 1000 : 0, mem = r ? r->memory_mib : 0;
-    return us->used_slots < s->o.slots && us->used_vcpu_milli + vcpu <= s->o.capacity_vcpu_milli &&
-           us->used_memory_mib + mem <= s->o.capacity_memory_mib;
+    bool fits = us->used_slots < s->o.slots &&
+                us->used_vcpu_milli + vcpu <= s->o.capacity_vcpu_milli &&
+                us->used_memory_mib + mem <= s->o.capacity_memory_mib;
+    return fits ? 0 : cl_fail(err, CL_E_QUOTA, 0, "this worker is full");
 }
 
 /* All disks full at once must leave the reserve untouched. */
-static bool has_disk(const struct session *s, const Cloche__V1__Resources *r)
+static int check_scratch(const struct session *s, const Cloche__V1__Resources *r,
+                         struct cl_err *err)
 {
     uint64_t need = (r && r->disk_mib ? r->disk_mib : DISK_DEFAULT_MIB) * CL_MIB, left;
-    return cl_disk_free(s->o.disk_dir, &left, NULL) < 0 ||
-           left >= s->o.disk_reserve + units_disk_promised(s->o.units) + need;
+    uint64_t promised = units_disk_promised(s->o.units);
+    if (cl_disk_free(s->o.disk_dir, &left, NULL) < 0 || left >= s->o.disk_reserve + promised + need)
+        return 0;
+    return cl_fail(err, CL_E_QUOTA, 0,
+                   "its disk has no room for the scratch disk: %llu MiB, where %llu are free, %llu "
+                   "promised to others and %llu kept in reserve",
+                   (unsigned long long)(need / CL_MIB), (unsigned long long)(left / CL_MIB),
+                   (unsigned long long)(promised / CL_MIB),
+                   (unsigned long long)(s->o.disk_reserve / CL_MIB));
 }
 
 static void on_assign(struct session *s, const Cloche__V1__Assign *a)
 {
     struct cl_err err = {0};
     struct unit *u;
-    int rc = s->closed[0]                 ? cl_fail(&err, CL_E_UNAVAILABLE, 0, "%s", s->closed)
-             : !has_room(s, a->resources) ? cl_fail(&err, CL_E_QUOTA, 0, "this worker is full")
-             : !has_disk(s, a->resources)
-                 ? cl_fail(&err, CL_E_QUOTA, 0, "its disk has no room for the scratch disk")
-             : a->kind == CLOCHE__V1__UNIT_KIND__UNIT_KIND_JOB && !a->command
-                 ? cl_fail(&err, CL_E_INVALID, 0, "a job without a command")
-                 : unit_assign(s->o.units, a, cl_now_ns() + s->self_kill_ns, &u, &err);
+    int rc = s->closed[0] ? cl_fail(&err, CL_E_UNAVAILABLE, 0, "%s", s->closed)
+                          : check_room(s, a->resources, &err);
+    if (rc == 0)
+        rc = check_scratch(s, a->resources, &err);
+    if (rc == 0 && a->kind == CLOCHE__V1__UNIT_KIND__UNIT_KIND_JOB && !a->command)
+        rc = cl_fail(&err, CL_E_INVALID, 0, "a job without a command");
+    if (rc == 0)
+        rc = unit_assign(s->o.units, a, cl_now_ns() + s->self_kill_ns, &u, &err);
     Cloche__V1__AssignAnswer m = CLOCHE__V1__ASSIGN_ANSWER__INIT;
     m.lease_id = a->lease_id;
     m.fence = a->fence;
