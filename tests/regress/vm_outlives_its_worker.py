@@ -5,7 +5,7 @@ import os
 import random
 import time
 
-from harness import Suite, is_long, pb, read_text, skip, spec, until
+from harness import DRIVER, Suite, is_long, pb, read_text, skip, spec, until
 
 suite = Suite("vm_outlives_its_worker")
 check = suite.check
@@ -35,4 +35,6 @@ def killed_while_it_makes_one(c):
 if __name__ == "__main__":
     if os.geteuid() != 0:
         skip("needs root to become an ordinary user")
+    if DRIVER not in ("auto", "qemu/tcg"):
+        skip(f"is about a user without /dev/kvm, which {DRIVER} needs")
     suite.main(templates="base", warm=1, user=random.randint(300000, 399999))
