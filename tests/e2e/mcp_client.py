@@ -10,6 +10,17 @@ META = "io.modelcontextprotocol/"
 ACCEPT = "application/json, text/event-stream"
 
 
+class Fields(dict):
+    """Of an answer; one that is missing is missed with what was said instead."""
+
+    def __init__(self, fields, said):
+        super().__init__(fields)
+        self.said = said
+
+    def __missing__(self, key):
+        raise KeyError(f"no '{key}' in the answer: {self.said}")
+
+
 class Answer:
     def __init__(self, status, headers, body, notifications):
         self.status, self.headers, self.body, self.notifications = status, headers, body, notifications
@@ -28,7 +39,7 @@ class Answer:
 
     @property
     def data(self):
-        return (self.result or {}).get("structuredContent") or {}
+        return Fields((self.result or {}).get("structuredContent") or {}, said=self.text or str(self.error))
 
     @property
     def failed(self):
