@@ -152,10 +152,8 @@ static int add_memory(struct vm *vm, struct cl_err *err)
  * and all of the processor at CPL3. */
 static int learn_processor(struct vm *vm, struct cl_err *err)
 {
-    if (vm->config.restore && vm_open_state(vm, err) < 0)
-        return -1;
     if (vm->config.is_here)
-        return 0;
+        return 0; /* vm_open_state() has it */
     if (kvm_supported_cpuid(vm->config.kvm_fd, &vm->processor, err) < 0)
         return -1;
     if (vm->config.entry == VM_ENTRY_XENPV && !cpuid_has_xsave(&vm->processor))
@@ -252,7 +250,7 @@ static int add_gate(struct vm *vm, struct cl_err *err)
 
 static int assemble(struct vm *vm, struct cl_err *err)
 {
-    if (check_config(&vm->config, err) < 0 ||
+    if (check_config(&vm->config, err) < 0 || (vm->config.restore && vm_open_state(vm, err) < 0) ||
         kvm_create_vm(vm->config.kvm_fd, &vm->vm_fd, err) < 0 || add_memory(vm, err) < 0 ||
         kvm_split_irqchip(vm->vm_fd, err) < 0 || add_vcpus(vm, err) < 0 || add_gate(vm, err) < 0)
         return -1;
