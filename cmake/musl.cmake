@@ -22,7 +22,7 @@ function(cl_musl target)
   endif()
   target_compile_options(${target} PRIVATE -nostdinc "SHELL:-isystem ${MUSL_INCLUDE}"
                          "SHELL:-isystem ${MUSL_COMPILER_INCLUDE}" "SHELL:-isystem ${MUSL_LINUX}"
-                         -Wno-conversion -Wno-sign-conversion -Wno-overflow) # its ioctl() takes an int
+                         -Wno-conversion -Wno-sign-conversion) # its ioctl() takes an int
   target_link_options(${target} PRIVATE -nostdlib -static-pie ${MUSL_LIB}/rcrt1.o ${MUSL_LIB}/crti.o)
   target_link_libraries(${target} PRIVATE ${MUSL_LIB}/libc.a -lgcc ${MUSL_LIB}/libc.a ${MUSL_LIB}/crtn.o)
 endfunction()

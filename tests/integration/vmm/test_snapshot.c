@@ -321,9 +321,12 @@ enum {
     VENDOR_AT = HEAD_BYTES + 8 + 16, /* of the section's first leaf, 0: EBX */
 };
 
-static size_t read_all(int fd, uint8_t *bytes)
+/* The state of a machine that counts; its guest is open afterwards. */
+static size_t save_counter(struct guest *g, uint8_t bytes[static STATE_ROOM])
 {
-    ssize_t n = pread(fd, bytes, STATE_ROOM, 0);
+    guest_open(g, guest_counter, guest_counter_end, 1);
+    CL_AUTO(cl_closep) int state_fd = snapshot(g, 10, 10);
+    ssize_t n = pread(state_fd, bytes, STATE_ROOM, 0);
     assert_true(n > HEAD_BYTES && n < STATE_ROOM);
     return (size_t)n;
 }
@@ -333,9 +336,7 @@ static void test_a_state_that_does_not_fit_is_refused(void **state)
     (void)state;
     struct guest g;
     uint8_t bytes[STATE_ROOM];
-    guest_open(&g, guest_counter, guest_counter_end, 1);
-    CL_AUTO(cl_closep) int state_fd = snapshot(&g, 10, 10);
-    size_t n = read_all(state_fd, bytes);
+    size_t n = save_counter(&g, bytes);
     assert_int_equal(restore(&g, bytes, n, 1, GUEST_MEM), CL_OK);
     assert_int_equal(restore(&g, bytes, n, 2, GUEST_MEM), CL_E_INVALID);
     assert_int_equal(restore(&g, bytes, n, 1, GUEST_MEM / 2), CL_E_INVALID);
@@ -354,9 +355,7 @@ static void test_the_processor_of_a_state_is_believed_here_only(void **state)
     (void)state;
     struct guest g;
     uint8_t bytes[STATE_ROOM];
-    guest_open(&g, guest_counter, guest_counter_end, 1);
-    CL_AUTO(cl_closep) int state_fd = snapshot(&g, 10, 10);
-    size_t n = read_all(state_fd, bytes);
+    size_t n = save_counter(&g, bytes);
     bytes[VENDOR_AT] ^= 1;
     assert_int_equal(restore_at(&g, bytes, n, 1, GUEST_MEM, false), CL_OK);
     assert_int_equal(restore_at(&g, bytes, n, 1, GUEST_MEM, true), CL_E_INVALID);
@@ -368,9 +367,7 @@ static void test_a_state_that_was_cut_is_refused(void **state)
     (void)state;
     struct guest g;
     uint8_t bytes[STATE_ROOM];
-    guest_open(&g, guest_counter, guest_counter_end, 1);
-    CL_AUTO(cl_closep) int state_fd = snapshot(&g, 10, 10);
-    size_t n = read_all(state_fd, bytes);
+    size_t n = save_counter(&g, bytes);
     for (size_t cut = 0; cut < n; cut += 1 + n / 64)
         assert_int_equal(restore(&g, bytes, cut, 1, GUEST_MEM), CL_E_INVALID);
     guest_close(&g);
@@ -382,9 +379,7 @@ static void test_a_damaged_state_harms_nobody(void **state)
     (void)state;
     struct guest g;
     uint8_t bytes[STATE_ROOM];
-    guest_open(&g, guest_counter, guest_counter_end, 1);
-    CL_AUTO(cl_closep) int state_fd = snapshot(&g, 10, 10);
-    size_t n = read_all(state_fd, bytes);
+    size_t n = save_counter(&g, bytes);
     for (size_t at = 0; at < n; at += 1 + n / 128) {
         bytes[at] ^= 0xff;
         for (int is_here = 0; is_here <= 1; is_here++) {
