@@ -90,7 +90,7 @@ def refuses(c, what, image, *words):
     text = start_with(c, image)
     check(f"{what}: the worker uses nothing of it, and names image, file and remedy",
           text and all(w in text for w in ("'base'", "cloche template build", *words)), text)
-    f = harness.run(c.admin, "true", timeout_rpc=10)
+    f = harness.run(c.admin, "true", timeout_rpc=harness.soon(10))
     check(f"{what}: a job is not run, and is told why", f.reason == "NO_TEMPLATE" and "'base'" in f.result.message, f)
 
 
@@ -118,7 +118,7 @@ def while_it_runs(c):
     flip(image / "rootfs.img", victim_offset(image) + 100)
     f = harness.run(c.admin, "md5sum", VICTIM)
     check("a block that changed under a running VM is an error, not other bytes", f.result.exit_code == 1 and b"Input/output error" in f.err, f)
-    f = harness.run(c.admin, "true", resources=(1, 224, 0), timeout_rpc=60)
+    f = harness.run(c.admin, "true", resources=(1, 224, 0), timeout_rpc=harness.soon(60))
     check("whoever opens the image anew, for another size, refuses it", f.reason == "NO_TEMPLATE" and "manifest names" in f.result.message, f)
 
 
@@ -137,7 +137,7 @@ def signed_again(c):
     text = start_with(c, image)
     check("its guest does not boot; the log names image and remedy, and the guest's own words",
           "'base' does not boot" in text and "cloche template build base" in text and "mount erofs" in text, text)
-    f = harness.run(c.admin, "true", attempts=1, timeout_rpc=60)
+    f = harness.run(c.admin, "true", attempts=1, timeout_rpc=harness.soon(60))
     check("a job is told the same", f.outcome == "FAILED" and "'base' does not boot" in f.result.message, f)
 
 

@@ -14,6 +14,10 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+FACTOR = float(os.environ.get("CLOCHE_TIME_FACTOR", "1"))  # how much longer to wait on a slow machine
+# Emulation runs everywhere, but inside of an emulated machine (tools/lab) it takes minutes to boot.
+KVM = os.environ.get("CLOCHE_DRIVER") in ("kvm", "qemu/kvm")
+CPU = ["-accel", "kvm", "-cpu", "host"] if KVM else ["-accel", "tcg,thread=single", "-cpu", "max"]
 WINDOW = 262144
 DATA_MAX = 32768
 
@@ -61,7 +65,7 @@ class Guest:
             f.truncate(disk or 512 << 20)
         self.serial = os.path.join(self.dir, "serial")
         args = ["qemu-system-x86_64", "-M", "microvm,acpi=on,pit=off,memory-backend=ram",
-                "-accel", "tcg,thread=single", "-cpu", "max", "-smp", "1", "-m", str(memory),
+                *CPU, "-smp", "1", "-m", str(memory),
                 "-object", "memory-backend-memfd,id=ram,size=%dM" % memory,
                 "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
                 "-kernel", os.path.join(image, "vmlinux"), "-initrd", os.path.join(image, "initrd"),
@@ -126,11 +130,11 @@ class Guest:
 
     def take(self, stream, timeout=30):
         """The next frame of a stream."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout * FACTOR
         while not self.inbox.get(stream):
             left = deadline - time.monotonic()
             if left <= 0 or (not self.pump(left) and time.monotonic() >= deadline):
-                raise TimeoutError("no frame on stream %d in %d s" % (stream, timeout))
+                raise TimeoutError("no frame on stream %d in %d s" % (stream, timeout * FACTOR))
         return self.inbox[stream].pop(0)
 
     # --- conversations
@@ -170,7 +174,7 @@ class Guest:
         at = 0
         while at < len(data):
             while self.credit[stream] == 0:
-                if not self.pump(timeout):
+                if not self.pump(timeout * FACTOR):
                     raise TimeoutError("no credit")
             n = min(DATA_MAX, self.credit[stream], len(data) - at)
             self.credit[stream] -= n
@@ -237,7 +241,7 @@ class Guest:
     def wait_gone(self, timeout=20):
         """Wait for the VM to end by itself."""
         try:
-            self.process.wait(timeout)
+            self.process.wait(timeout * FACTOR)
             return True
         except subprocess.TimeoutExpired:
             return False
