@@ -62,7 +62,7 @@ PROFILES = (
     ("cloche-scheduler: may call", "scheduler/seccomp.c", "rows"),
     ("cloche-audit: may call", "audit/writer/seccomp.c", "rows"),
     ("cloche-gateway: may call", "gateway/seccomp.c", "rows"),
-    ("cloche-guard: may call", "worker/seccomp.c", "guard_rows"),
+    ("cloche-guard: may call", "worker/guard_seccomp.c", "rows"),
     ("cloche-vmm, a vCPU's thread: may call", "vmm/seccomp.c", "vcpu_rows"),
     ("cloche-vmm, its main thread: may call", "vmm/seccomp.c", "main_rows"),
     ("cloche-worker, and with it guardian and QEMU: may not call", "worker/seccomp.c", "refused"),
@@ -73,9 +73,9 @@ MARK = "## Seccomp tables\n"
 def privileges():
     text = (ROOT / "PRIVSEP.md").read_text().split(MARK)[0] + MARK + "\nWritten by tools/gen_docs.py from the code.\n"
     for title, path, name in PROFILES:
-        body = re.search(r"struct (?:cl|vmm)_allow " + name + r"\[\] = \{(.*?)\n\};", (ROOT / path).read_text(), re.S).group(1)
-        lines = re.findall(r'(SCMP_SYS|CALL|IOCTL)\((\w+)\)?,\s*"([^"]*)"', body)
-        calls = [(f"`ioctl({call})`" if kind == "IOCTL" else f"`{call}`", why) for kind, call, why in lines]
+        body = re.search(r"struct cl_(?:allow|filter_row) " + name + r"\[\] = \{(.*?)\n\};", (ROOT / path).read_text(), re.S).group(1)
+        lines = re.findall(r'(SCMP_SYS|CL_CALL|CL_IOCTL)\((\w+)\)?,\s*"([^"]*)"', body)
+        calls = [(f"`ioctl({call})`" if kind == "CL_IOCTL" else f"`{call}`", why) for kind, call, why in lines]
         text += f"\n### {title}\n\n" + table(("call", "why"), calls)
     return text
 

@@ -103,7 +103,7 @@ static int get_ready(struct monitor *m, struct cl_err *err)
         cl_closep(&m->fds[CONTROL_FD_RAM]);
     if (vm_ready(m->vm, err) < 0)
         return -1;
-    int rc = vmm_filter_enter(&vmm_filters[VMM_THREAD_MAIN]);
+    int rc = cl_filter_enter(&vmm_filters[VMM_THREAD_MAIN]);
     return rc < 0 ? cl_fail(err, CL_E_SYS, -rc, "enter the seccomp filter") : 0;
 }
 

@@ -259,7 +259,7 @@ static void step(struct vcpu *vcpu)
 static void confine(struct vcpu *vcpu)
 {
     struct cl_err err = {0};
-    int rc = vcpu->gate->filter ? vmm_filter_enter(vcpu->gate->filter) : 0;
+    int rc = vcpu->gate->filter ? cl_filter_enter(vcpu->gate->filter) : 0;
     if (rc == 0)
         return;
     (void)cl_fail(&err, CL_E_SYS, -rc, "vCPU %u: enter the seccomp filter", vcpu->id);

@@ -76,12 +76,12 @@ struct vcpu_gate {
     pthread_cond_t changed;
     enum vcpu_wish { VCPU_GO, VCPU_PARK, VCPU_STOP } wish;
     unsigned alive, parked;
-    pid_t pid;                       /* of this process, whose threads are kicked */
-    enum vcpu_end end;               /* of the vCPU that ended first */
-    struct cl_err err;               /* of VCPU_FAILED */
-    int ended_fd;                    /* borrowed: an eventfd that tells the owner; -1 = none */
-    struct vcpu *vcpus;              /* borrowed: the array of all */
-    const struct vmm_filter *filter; /* borrowed: each thread enters it first, and then never
+    pid_t pid;                      /* of this process, whose threads are kicked */
+    enum vcpu_end end;              /* of the vCPU that ended first */
+    struct cl_err err;              /* of VCPU_FAILED */
+    int ended_fd;                   /* borrowed: an eventfd that tells the owner; -1 = none */
+    struct vcpu *vcpus;             /* borrowed: the array of all */
+    const struct cl_filter *filter; /* borrowed: each thread enters it first, and then never
                                         ends but with the process; NULL = none */
     unsigned n;
 };

@@ -27,7 +27,7 @@
 
 enum { VM_DEVICES_MAX = 8, VM_VCPUS_MAX = 8, VM_POLLFDS = 3, VM_GUEST_CID = 3, VM_MAC_BYTES = 6 };
 
-struct vmm_filter;
+struct cl_filter;
 struct vm_counts;
 
 enum vm_entry {
@@ -58,7 +58,7 @@ struct vm_config {
     bool restore;   /* vm_restore() follows, not vm_boot() */
     bool is_here;   /* with restore: the state was saved on this host since it started, so what its
                        processor can do is taken from there (some 2 ms where CPUID is dear) */
-    const struct vmm_filter *vcpu_filter; /* borrowed: entered by each vCPU's thread before its
+    const struct cl_filter *vcpu_filter; /* borrowed: entered by each vCPU's thread before its
                                              first guest instruction; then there is no vm_stop() and
                                              vm_free(), but exit; NULL = none */
 };

@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -22,10 +23,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/conf.h"
+#include "base/own.h"
 #include "worker/guard.h"
+#include "worker/guard_seccomp.h"
 #include "worker/jail.h"
-#include "worker/seccomp.h"
 
 enum { GUARD_NOFILE = 64 };
 
@@ -34,7 +35,7 @@ struct guard {
     int control; /* owned; -1 once the worker is gone */
     int timer;   /* owned */
     int vm_fd;   /* owned: pidfd */
-    pid_t vm;
+    pid_t vm, self;
     enum guard_cause cause;
 };
 
@@ -54,27 +55,42 @@ static void arm(struct guard *g, uint64_t deadline_ns)
         g->cause = GUARD_CAUSE_DEADLINE; /* a deadline we cannot keep has passed */
 }
 
+/* A file of a cgroup.  open() of some libraries makes a call more than this one. */
+static int open_in(const char *cgroup, const char *name, int flags)
+{
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/%s", cgroup, name);
+    return openat(AT_FDCWD, path, flags | O_CLOEXEC);
+}
+
+/* `procs` is the kernel's: a number a line. */
+static void kill_each(const struct guard *g, int procs)
+{
+    char text[4096];
+    pid_t pid = 0;
+    for (ssize_t n; (n = read(procs, text, sizeof text)) > 0;) {
+        for (ssize_t i = 0; i < n; i++) {
+            if (text[i] >= '0' && text[i] <= '9') {
+                pid = pid * 10 + (text[i] - '0');
+                continue;
+            }
+            if (pid > 1 && pid != g->self)
+                (void)kill(pid, SIGKILL);
+            pid = 0;
+        }
+    }
+}
+
 /* Everything in the cgroups, also what left the process group. */
 static void kill_cgroups(const struct guard *g)
 {
     for (int i = 0; i < g->jail.n_cgroups; i++) {
-        char path[512];
-        (void)snprintf(path, sizeof path, "%s/cgroup.kill", g->jail.cgroups[i]);
-        int fd = open(path, O_WRONLY | O_CLOEXEC);
-        if (fd >= 0) {
-            (void)!write(fd, "1", 1);
-            (void)close(fd);
+        CL_AUTO(cl_closep) int all = open_in(g->jail.cgroups[i], "cgroup.kill", O_WRONLY);
+        if (all >= 0 && write(all, "1", 1) == 1)
             continue;
-        }
-        (void)snprintf(path, sizeof path, "%s/cgroup.procs", g->jail.cgroups[i]);
-        FILE *f = fopen(path, "re");
-        long pid;
-        while (f && fscanf(f, "%ld", &pid) == 1) {
-            if (pid > 1 && pid != getpid())
-                (void)kill((pid_t)pid, SIGKILL);
-        }
-        if (f)
-            (void)fclose(f);
+        CL_AUTO(cl_closep) int procs = open_in(g->jail.cgroups[i], "cgroup.procs", O_RDONLY);
+        if (procs >= 0)
+            kill_each(g, procs);
     }
 }
 
@@ -185,16 +201,24 @@ static pid_t spawn(const struct guard *g, char **command)
     return pid;
 }
 
+static int parse_number(const char *s, unsigned *ret)
+{
+    char *end;
+    unsigned long v = strtoul(s, &end, 10);
+    *ret = (unsigned)v;
+    return end == s || *end || v > UINT_MAX ? -1 : 0;
+}
+
 static int parse(struct guard *g, int argc, char **argv, char ***ret_command)
 {
-    uint64_t control, uid, gid;
-    if (argc < 8 || strcmp(argv[6], "--") != 0 || cl_parse_u64(argv[1], &control, NULL) < 0 ||
-        cl_parse_u64(argv[2], &uid, NULL) < 0 || cl_parse_u64(argv[3], &gid, NULL) < 0)
+    unsigned control, uid, gid;
+    if (argc < 8 || strcmp(argv[6], "--") != 0 || parse_number(argv[1], &control) < 0 ||
+        parse_number(argv[2], &uid) < 0 || parse_number(argv[3], &gid) < 0)
         return -1;
     g->control = (int)control;
     g->jail = (struct jail){
-        .uid = (uid_t)uid,
-        .gid = (gid_t)gid,
+        .uid = uid,
+        .gid = gid,
         .namespaces = strchr(argv[4], 'n'),
         .in_user_namespace = strchr(argv[4], 'u'),
         .change_uid = strchr(argv[4], 'c'),
@@ -214,7 +238,7 @@ static int parse(struct guard *g, int argc, char **argv, char ***ret_command)
 
 int main(int argc, char **argv)
 {
-    struct guard g = {.control = -1, .timer = -1, .vm_fd = -1};
+    struct guard g = {.control = -1, .timer = -1, .vm_fd = -1, .self = getpid()};
     char **command;
     if (parse(&g, argc, argv, &command) < 0) {
         (void)fprintf(stderr, "usage: cloche-guard CONTROL_FD UID GID FLAGS CGROUPS -- COMMAND...\n"
@@ -245,9 +269,9 @@ int main(int argc, char **argv)
         if (fd != g.control && fd != g.timer && fd != g.vm_fd)
             (void)close(fd);
     }
-    struct cl_err err = {0};
-    if (guard_seccomp(&err) < 0) {
-        (void)dprintf(STDERR_FILENO, "cloche-guard: %s\n", err.text);
+    int rc = cl_filter_enter(&guard_filters[0]);
+    if (rc < 0) {
+        (void)dprintf(STDERR_FILENO, "cloche-guard: seccomp: %s\n", strerror(-rc));
         kill_vm(&g, GUARD_CAUSE_SETUP);
     }
     tell(&g, GUARD_STARTED, 0, (uint64_t)g.vm);

@@ -16,7 +16,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/fs.h"
 #include "base/own.h"
 
 int jail_clone_flags(const struct jail *jail)
@@ -144,7 +143,7 @@ static int build_root(const struct jail *jail, struct cl_err *err)
 static int set_limits(const struct jail *jail, struct cl_err *err)
 {
     const struct {
-        __rlimit_resource_t what;
+        int what;
         rlim_t max;
     } limits[] = {
         {RLIMIT_CORE, 0},

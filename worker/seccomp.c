@@ -46,38 +46,7 @@ static const struct cl_allow refused[] = {
 
 const struct cl_profile worker_refused = {"cloche-worker", refused, CL_COUNT(refused)};
 
-static const struct cl_allow guard_rows[] = {
-    {SCMP_SYS(poll), "waits for the VM, the deadline, the worker"},
-    {SCMP_SYS(ppoll), "the same"},
-    {SCMP_SYS(recvfrom), "messages of the worker"},
-    {SCMP_SYS(sendto), "messages to the worker"},
-    {SCMP_SYS(timerfd_settime), "a new deadline"},
-    {SCMP_SYS(wait4), "reaps the VM and what it left"},
-    {SCMP_SYS(kill), "ends the VM and its cgroup"},
-    {SCMP_SYS(openat), "cgroup.kill, cgroup.procs"},
-    {SCMP_SYS(read), "cgroup.procs"},
-    {SCMP_SYS(write), "cgroup.kill; last words"},
-    {SCMP_SYS(fstat), "stdio's buffer for cgroup.procs"},
-    {SCMP_SYS(newfstatat), "stdio's buffer for cgroup.procs"},
-    {SCMP_SYS(lseek), "stdio closes cgroup.procs"},
-    {SCMP_SYS(close), "cgroup files"},
-    {SCMP_SYS(brk), "stdio's buffer"},
-    {SCMP_SYS(mmap), "stdio's buffer"},
-    {SCMP_SYS(munmap), "stdio's buffer"},
-    {SCMP_SYS(getpid), "never kill ourselves"},
-    {SCMP_SYS(rt_sigreturn), "SIGTERM asks for the end"},
-    {SCMP_SYS(restart_syscall), "a stopped and continued wait"},
-    {SCMP_SYS(exit_group), "the end"},
-};
-
-const struct cl_profile guard_profile = {"cloche-guard", guard_rows, CL_COUNT(guard_rows)};
-
 int worker_seccomp(struct cl_err *err)
 {
     return cl_sandbox_refuse(refused, CL_COUNT(refused), err);
-}
-
-int guard_seccomp(struct cl_err *err)
-{
-    return cl_sandbox_apply(guard_rows, CL_COUNT(guard_rows), err);
 }

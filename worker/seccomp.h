@@ -1,9 +1,8 @@
-/* worker/seccomp.h - what cloche-worker, its guardians and its VMs may not call; what a guardian
- * may.
+/* worker/seccomp.h - what cloche-worker, its guardians and its VMs may not call.
  *
  * The worker starts guardians and through them QEMU, so an allow table of its own would have to
  * hold everything that they need.  It refuses instead what none of them ever needs; the filter is
- * inherited.  A guardian, once its VM runs, needs little and allows only that.
+ * inherited.
  */
 #ifndef CL_WORKER_SECCOMP_H
 #define CL_WORKER_SECCOMP_H
@@ -12,9 +11,7 @@
 #include "base/sandbox.h"
 
 extern const struct cl_profile worker_refused; /* rows answer EPERM */
-extern const struct cl_profile guard_profile;  /* rows are allowed */
 
 int worker_seccomp(struct cl_err *err) CL_MUST;
-int guard_seccomp(struct cl_err *err) CL_MUST;
 
 #endif

@@ -385,7 +385,7 @@ static void test_a_disk_that_is_not_there_does_not_grow(void **state)
 /* In a child, as a thread that has a filter does not end. */
 static int be_unconfined(void)
 {
-    static const struct vmm_filter none; /* the kernel refuses a program of no instruction */
+    static const struct cl_filter none; /* the kernel refuses a program of no instruction */
     struct guest g;
     struct vm_report report;
     struct cl_err err = {0};

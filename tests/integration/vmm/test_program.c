@@ -89,8 +89,8 @@ static void test_every_row_of_the_filters_is_explained(void **state)
     char text[TEXT_MAX];
     assert_int_equal(run_text("--explain-seccomp", text), 0);
     for (int t = 0; t < VMM_THREADS; t++) {
-        const struct vmm_profile *p = vmm_profile((enum vmm_thread)t);
-        assert_non_null(strstr(text, p->thread));
+        const struct cl_filter_profile *p = &vmm_profiles[t];
+        assert_non_null(strstr(text, p->who));
         for (size_t i = 0; i < p->n; i++) {
             assert_non_null(strstr(text, p->rows[i].name));
             assert_non_null(strstr(text, p->rows[i].why));

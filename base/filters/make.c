@@ -1,9 +1,9 @@
-/* vmm/filters/make.c - at build time: libseccomp turns the tables of vmm/seccomp.c into programs.
+/* base/filters/make.c - at build time: libseccomp turns a process's tables into programs.
  *
- * usage: vmm_make_filters > filters.c
+ * usage: make_NAME_filters > filters.c
  *
- * So the monitor, of which there is one a VM, has them from its first instruction and holds no
- * compiler of them.
+ * Compiled once a process, with FILTERS_HEADER, which declares FILTERS_FROM[] (the tables) and
+ * FILTERS_TO[] (what comes out).
  */
 #include <errno.h>
 #include <seccomp.h>
@@ -13,9 +13,12 @@
 #include <unistd.h>
 
 #include "base/own.h"
-#include "vmm/seccomp.h"
+#include FILTERS_HEADER
 
-static int add_row(scmp_filter_ctx ctx, const struct vmm_allow *row)
+#define TEXT_OF(word) #word
+#define TEXT(word) TEXT_OF(word)
+
+static int add_row(scmp_filter_ctx ctx, const struct cl_filter_row *row)
 {
     /* The kernel looks at the request's lower half only. */
     struct scmp_arg_cmp request = SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, row->request);
@@ -23,7 +26,7 @@ static int add_row(scmp_filter_ctx ctx, const struct vmm_allow *row)
 }
 
 /* libseccomp writes its program to a file only. */
-static int export_program(scmp_filter_ctx ctx, struct vmm_filter *filter)
+static int export_program(scmp_filter_ctx ctx, struct cl_filter *filter)
 {
     CL_AUTO(cl_closep) int fd = memfd_create("filter", MFD_CLOEXEC);
     if (fd < 0 || seccomp_export_bpf(ctx, fd) < 0)
@@ -35,7 +38,7 @@ static int export_program(scmp_filter_ctx ctx, struct vmm_filter *filter)
     return 0;
 }
 
-static int make(const struct vmm_profile *profile, struct vmm_filter *filter)
+static int make(const struct cl_filter_profile *profile, struct cl_filter *filter)
 {
     scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
     int rc = ctx ? seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS) : -ENOMEM;
@@ -47,11 +50,11 @@ static int make(const struct vmm_profile *profile, struct vmm_filter *filter)
     return rc;
 }
 
-static void print(int thread, const struct vmm_filter *filter)
+static void print(size_t i, const struct cl_filter *filter)
 {
-    (void)printf("    [%d] = {\n        .n = %u,\n        .program = {\n", thread, filter->n);
-    for (unsigned i = 0; i < filter->n; i++) {
-        const struct sock_filter *f = &filter->program[i];
+    (void)printf("    [%zu] = {\n        .n = %u,\n        .program = {\n", i, filter->n);
+    for (unsigned at = 0; at < filter->n; at++) {
+        const struct sock_filter *f = &filter->program[at];
         (void)printf("            {0x%02x, %u, %u, 0x%08x},\n", f->code, f->jt, f->jf, f->k);
     }
     (void)printf("        }},\n");
@@ -59,16 +62,16 @@ static void print(int thread, const struct vmm_filter *filter)
 
 int main(void)
 {
-    (void)printf(
-        "#include \"vmm/seccomp.h\"\nconst struct vmm_filter vmm_filters[VMM_THREADS] = {\n");
-    for (int t = 0; t < VMM_THREADS; t++) {
-        struct vmm_filter filter = {.n = 0};
-        int rc = make(vmm_profile((enum vmm_thread)t), &filter);
+    (void)printf("#include \"%s\"\nconst struct cl_filter %s[%zu] = {\n", FILTERS_HEADER,
+                 TEXT(FILTERS_TO), CL_COUNT(FILTERS_FROM));
+    for (size_t i = 0; i < CL_COUNT(FILTERS_FROM); i++) {
+        struct cl_filter filter = {.n = 0};
+        int rc = make(&FILTERS_FROM[i], &filter);
         if (rc < 0) {
-            (void)fprintf(stderr, "filter of thread %d: %s\n", t, strerror(-rc));
+            (void)fprintf(stderr, "filter of %s: %s\n", FILTERS_FROM[i].who, strerror(-rc));
             return 1;
         }
-        print(t, &filter);
+        print(i, &filter);
     }
     (void)printf("};\n");
     return fflush(stdout) == 0 ? 0 : 1;
