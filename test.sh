@@ -72,8 +72,13 @@ image() {
 images=$!
 cmake --build --preset dev >out/build.log 2>&1 || { tail -60 out/build.log; exit 1; }
 is_built() { # is_built PID LOG
-    wait "$1" || { cat "$2" && false; }
+    wait "$1" || { tail -60 "$2" && false; }
 }
+fuzzers=
+if [ -z "$quick" ] && { [ -z "$label" ] || [ "$label" = fuzz ]; }; then # the images leave a processor idle
+    nice sh -c 'cmake --preset fuzz && cmake --build --preset fuzz' >out/build-fuzz.log 2>&1 &
+    fuzzers=$!
+fi
 
 # --- CTest, most basic first ------------------------------------------------------------------------
 run_ctest() { # run_ctest NAME ARGUMENT...: the results go to out/junit-NAME.xml
@@ -84,46 +89,52 @@ run_ctest() { # run_ctest NAME ARGUMENT...: the results go to out/junit-NAME.xml
 }
 # What fails once has failed.  Whether it fails alone too tells where to look: a race or a tight limit if it does not.
 AGAIN_MAX=2
-once_more() { # once_more LABEL
+once_more() { # once_more NAME
     [ "$(grep -c . out/dev/Testing/Temporary/LastTestsFailed.log)" -le "$AGAIN_MAX" ] || return 0
     echo "--- the failed ones again, alone"
     run_ctest "$1-again" --rerun-failed -j 1 || true
 }
-suite() { # suite LABEL PARALLEL
-    [ -z "$label" ] || [ "$label" = "$1" ] || return 0
-    say "tests: $1"
+suites() { # suites LABEL...: in one run of CTest, so that no processor waits for the last test of each label
+    wanted=
+    for kind in "$@"; do
+        { [ -n "$label" ] && [ "$label" != "$kind" ]; } || wanted="$wanted${wanted:+ }$kind"
+    done
+    [ -n "$wanted" ] || return 0
+    say "tests: $wanted"
     since=$(($(date +%s) - began))
-    log=out/ctest-$1.log
-    rm -f "out/junit-$1.xml" "out/junit-$1-again.xml"
+    name=$(echo "$wanted" | tr ' ' '-')
+    log=out/ctest-$name.log
+    rm -f "out/junit-$name.xml" "out/junit-$name-again.xml"
     status=0
-    run_ctest "$1" -L "^$1\$" -j "$2" >"$log" 2>&1 || status=$?
-    case $status-$1 in
+    run_ctest "$name" -L "^($(echo "$wanted" | tr ' ' '|'))\$" -j "$jobs" >"$log" 2>&1 || status=$?
+    case $status-$wanted in
     0-*) ;;
-    8-integration | 8-e2e | 8-escape | 8-regress) once_more "$1" >>"$log" 2>&1 ;;
+    8-*integration* | 8-*e2e* | 8-*escape* | 8-*regress* | 8-*lab*) once_more "$name" >>"$log" 2>&1 ;;
     8-*) ;;
     *) cat "$log" # CTest itself failed
-        echo "$1 (CTest)" >>out/failures
+        echo "$wanted (CTest)" >>out/failures
         count 0 1 0 ;;
     esac
     # shellcheck disable=SC2046
-    set -- "$1" $(tools/test_report.py "out/junit-$1.xml" out "out/junit-$1-again.xml")
-    count "$2" "$3" "$4"
-    [ "$3" -eq 0 ] || grep -vE '^ *(Start|[0-9]+/[0-9]+ Test .* Passed)' "$log" | tail -120
-    row=$(printf '%-12s %4d passed %4d failed %4d skipped %5d s' "$1" "$2" "$3" "$4" "$(($(date +%s) - began - since))")
+    set -- $(tools/test_report.py "out/junit-$name.xml" out "out/junit-$name-again.xml")
+    count "$1" "$2" "$3"
+    [ "$2" -eq 0 ] || grep -vE '^ *(Start|[0-9]+/[0-9]+ Test .* Passed)' "$log" | tail -120
+    row=$(printf '%-18s %4d passed %4d failed %4d skipped %5d s' "$wanted" "$1" "$2" "$3" "$(($(date +%s) - began - since))")
     echo "$row" >>out/table
     echo "         $row"
 }
 jobs=${JOBS:-2}
-for kind in gate unit fuzz sim fault; do suite "$kind" "$jobs"; done
+for kind in gate unit fuzz sim fault; do suites "$kind"; done
 step "images base and python" is_built "$images" out/images.log
+[ -z "$fuzzers" ] || step "build (clang, for fuzzing; all of it, so that its warnings are seen too)" is_built "$fuzzers" out/build-fuzz.log
 code_image=
 if [ "$ci" = true ]; then # it takes minutes, and only e2e needs it
     image code >out/image-code.log 2>&1 &
     code_image=$!
 fi
-suite integration "$jobs"
+suites integration lab
 [ -z "$code_image" ] || step "image code" is_built "$code_image" out/image-code.log
-for kind in e2e escape regress lab; do suite "$kind" "$jobs"; done
+suites e2e escape regress
 if [ "$ci" = true ] && [ -z "$label" ]; then
     step "build (release), which is what quickstart.sh makes" sh -c \
         'cmake --preset release && cmake --build --preset release'
@@ -139,22 +150,15 @@ seconds_to_fuzz() {
     elif [ $left -gt 720 ]; then echo 720
     else echo $left; fi
 }
-if [ -z "$quick" ] && { [ -z "$label" ] || [ "$label" = fuzz ]; }; then
-    say "build (clang, for fuzzing; all of it, so that its warnings are seen too)"
-    if cmake --preset fuzz >out/build.log 2>&1 && cmake --build --preset fuzz >>out/build.log 2>&1; then
-        fuzz_seconds=$(seconds_to_fuzz)
-        say "fuzz, $fuzz_seconds s"
-        python3 tools/fuzz.py --seconds "$fuzz_seconds" >out/fuzz.log || grep FAIL out/fuzz.log >>out/failures
-        cat out/fuzz.log
-        # shellcheck disable=SC2046
-        set -- $(tail -1 out/fuzz.log | tr -dc '0-9 ')
-        count "${1:-0}" "${2:-1}" 0
-        printf '%-12s %4d passed %4d failed\n' fuzzing "${1:-0}" "${2:-1}" >>out/table
-    else
-        tail -40 out/build.log
-        count 0 1 0
-        echo "build (clang)" >>out/failures
-    fi
+if [ -n "$fuzzers" ]; then
+    fuzz_seconds=$(seconds_to_fuzz)
+    say "fuzz, $fuzz_seconds s"
+    python3 tools/fuzz.py --seconds "$fuzz_seconds" >out/fuzz.log || grep FAIL out/fuzz.log >>out/failures
+    cat out/fuzz.log
+    # shellcheck disable=SC2046
+    set -- $(tail -1 out/fuzz.log | tr -dc '0-9 ')
+    count "${1:-0}" "${2:-1}" 0
+    printf '%-18s %4d passed %4d failed\n' fuzzing "${1:-0}" "${2:-1}" >>out/table
 fi
 
 echo

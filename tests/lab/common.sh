@@ -13,10 +13,13 @@ need_images() {
 }
 
 # there SECONDS COMMAND...: under the host's own KVM where it has VMX or SVM, else in the lab, at most that long.
-# The lab is slow: CLOCHE_LAB=1 starts it, and CI=true for a test that has said it_is_short.
-is_short=
+# The lab is slow: CLOCHE_LAB=1 starts it for any test, CI=true for what has said it_is_short, every run for what has said always.
+starts=${CLOCHE_LAB:-}
 it_is_short() {
-    is_short=1
+    [ "${CI:-}" != true ] || starts=1
+}
+always() {
+    starts=1
 }
 there() {
     seconds=$1
@@ -25,7 +28,7 @@ there() {
         "$@"
         return
     fi
-    [ "${CLOCHE_LAB:-}" = 1 ] || { [ "${CI:-}" = true ] && [ -n "$is_short" ]; } || skip "no VMX or SVM here, and the lab takes minutes: CLOCHE_LAB=1 starts it"
+    [ "$starts" = 1 ] || skip "no VMX or SVM here, and the lab takes minutes: CLOCHE_LAB=1 starts it"
     said=$(tools/lab build 2>&1) || skip "the lab cannot be built: $(echo "$said" | grep -E 'error|remedy' | paste -sd' ')"
     tools/lab run --time "$seconds" --build "$CLOCHE_BUILD" --images "$images" -- "$@"
 }

@@ -5,4 +5,5 @@ cd "$(dirname "$0")/../.."
 . tests/lab/common.sh
 tools/lab need || [ "$(id -u)" = 0 ] || skip "a uid for each VM needs root"
 need_images
-there 420 /usr/bin/python3 tests/lab/lab_basics.py "$1"
+[ "$1" != kvm ] || always
+there 1200 /usr/bin/python3 tests/lab/lab_basics.py "$1"
