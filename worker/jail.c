@@ -142,19 +142,13 @@ static int build_root(const struct jail *jail, struct cl_err *err)
 
 static int set_limits(const struct jail *jail, struct cl_err *err)
 {
-    const struct {
-        int what;
-        rlim_t max;
-    } limits[] = {
-        {RLIMIT_CORE, 0},
-        {RLIMIT_NOFILE, jail->nofile},
-        {RLIMIT_FSIZE, JAIL_FSIZE}, /* no hole in QEMU makes the scratch disk's file larger */
-    };
-    for (size_t i = 0; i < CL_COUNT(limits); i++) {
-        struct rlimit r = {limits[i].max, limits[i].max};
-        if (setrlimit(limits[i].what, &r) < 0)
-            return cl_fail(err, CL_E_SYS, errno, "jail: rlimit");
-    }
+    const struct rlimit core = {0, 0};
+    const struct rlimit files = {jail->nofile, jail->nofile};
+    /* No hole in QEMU makes the scratch disk's file larger. */
+    const struct rlimit size = {JAIL_FSIZE, JAIL_FSIZE};
+    if (setrlimit(RLIMIT_CORE, &core) < 0 || setrlimit(RLIMIT_NOFILE, &files) < 0 ||
+        setrlimit(RLIMIT_FSIZE, &size) < 0)
+        return cl_fail(err, CL_E_SYS, errno, "jail: rlimit");
     return 0;
 }
 
