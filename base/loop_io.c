@@ -77,6 +77,9 @@ void cl_loop_free(struct cl_loop *loop)
     empty_graves(loop);
     for (int i = 0; i < loop->n_signals; i++)
         event_free(loop->signals[i].ev);
+    /* A turn that was broken off has left callbacks to the next; libevent holds on to a freed
+     * connection until its own has run, and forgets it without. */
+    (void)event_base_loop(loop->base, EVLOOP_NONBLOCK);
     event_base_free(loop->base);
     cl_free(loop);
 }
