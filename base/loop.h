@@ -20,7 +20,8 @@ struct event_base;
 struct event;
 
 int cl_loop_new(struct cl_loop **ret_loop, struct cl_err *err) CL_MUST;
-/* NULL is a no-op.  Empties the graves first; no timer of it may still be armed. */
+/* NULL is a no-op.  Empties the graves, then runs a last turn without waiting, for what libevent
+ * has put off; no timer or watch of it may still be armed. */
 void cl_loop_free(struct cl_loop *loop);
 /* Run until cl_loop_stop(). */
 void cl_loop_run(struct cl_loop *loop);
