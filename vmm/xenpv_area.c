@@ -160,14 +160,17 @@ static void put_gate(uint64_t *idt, unsigned vector, uint64_t handler, unsigned 
     idt[2 * vector + 1] = handler >> 32;
 }
 
-static void put_idt(const struct slice *s, bool is_isolated)
+static void put_idt(const struct slice *s, const struct shim_state *state)
 {
     uint64_t *idt = (void *)(s->host + SHIM_IDT);
     for (unsigned i = 0; i < TRAPS; i++)
         put_gate(idt, i, s->head.on_trap + i * 16, SHIM_CS3, ON_TRAP_STACK, FOR_CPL3);
-    put_gate(idt, BREAK, is_isolated ? s->head.isolated_break_gate : s->head.break_gate, SHIM_CS0,
-             0, FOR_CPL3);
-    put_gate(idt, FAULT, s->head.fault_gate, SHIM_CS0, ON_FAULT_STACK, FOR_CPL3);
+    put_gate(idt, BREAK, state->is_isolated ? s->head.isolated_break_gate : s->head.break_gate,
+             SHIM_CS0, 0, FOR_CPL3);
+    if (state->finds_faults)
+        put_gate(idt, FAULT, s->head.on_trap + FAULT * 16, SHIM_CS3, ON_FAULT_STACK, FOR_CPL3);
+    else
+        put_gate(idt, FAULT, s->head.fault_gate, SHIM_CS0, ON_FAULT_STACK, FOR_CPL3);
     put_gate(idt, SHIM_IRQ_VECTOR, s->head.irq_gate, SHIM_CS0, ON_IRQ_STACK, FOR_CPL3);
 }
 
@@ -210,13 +213,13 @@ static void put_user_doors(const struct slice *s)
     put_return(s, SHIM_USER_IRQ_FRAME, s->head.on_user_irq, ALWAYS, SHIM_IRQ_STACK - PUSHED - 8);
 }
 
-static void put_descriptors(const struct slice *s, bool is_isolated)
+static void put_descriptors(const struct slice *s, const struct shim_state *state)
 {
     enum { ALWAYS = 2, PUSHED = 40 };
     put_gdt(s);
     put_tss(s, SHIM_TSS, SHIM_IOMAP);
     s->host[SHIM_TSS + SHIM_TSS_LIMIT] = 0xff; /* all ports are open */
-    put_idt(s, is_isolated);
+    put_idt(s, state);
     /* The fault has an error code, and its stub has pushed RAX. */
     put_return(s, SHIM_FAULT_FRAME, s->head.on_fault, ALWAYS | FLAG_IF,
                SHIM_FAULT_STACK - PUSHED - 16);
@@ -336,9 +339,10 @@ static void put_slice(const struct area *a, unsigned cpu, const struct xenpv_inp
     uint64_t info = SHIM_SHARED_INFO + cpu * sizeof(struct xen_vcpu_info);
     CL_ASSERT(shim_code_0_size <= SHIM_CODE_BYTES && slice.head.magic == SHIM_MAGIC);
     memcpy(slice.host + SHIM_CODE, shim_codes[cpu], shim_code_0_size);
-    put_descriptors(&slice, input->is_isolated);
     s->cpu = cpu;
     s->is_isolated = input->is_isolated;
+    s->finds_faults = !input->is_isolated && a->n_cpus == 1;
+    put_descriptors(&slice, s);
     s->is_up = s->start.is_set = cpu == 0;
     s->vcpu_info = SHIM_VA + info;
     s->times[SHIM_TIME_VCPU] = a->gpa + info + offsetof(struct xen_vcpu_info, time);

@@ -14,6 +14,8 @@ endif()
 target_link_libraries(cl_shim_host PUBLIC cl_vmm)
 cl_fuzz(vmm_shim DEPS shim_host)
 target_include_directories(fuzz_vmm_shim BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/shim)
+cl_fuzz(vmm_operand DEPS base)
+target_sources(fuzz_vmm_operand PRIVATE ${CMAKE_SOURCE_DIR}/vmm/shim/operand.c)
 # The monitor's side of such a guest.
 cl_fuzz(vmm_xenpv DEPS vmm)
 cl_fuzz(vmm_xenpv_load DEPS vmm)

@@ -376,12 +376,15 @@ on_irq:
 
 /* --- what CPL0 does for the shim --------------------------------------------------------------- */
 
-    .globl load_root, flush_page, write_msr, wait_for_irq, may_wait, waited, start_kernel
+    .globl load_root, flush_page, read_cr2, write_msr, wait_for_irq, may_wait, waited, start_kernel
 load_root:
     ASK load_root
     ret
 flush_page:
     ASK flush_page
+    ret
+read_cr2:
+    ASK read_cr2
     ret
 write_msr:                              /* (index, value) */
     mov %edi, %ecx
@@ -423,6 +426,8 @@ break_gate:
     je 4f
     cmpl $lower_flush_page, (%rsp)
     je 5f
+    cmpl $lower_read_cr2, (%rsp)
+    je 8f
     cmpl $lower_irq_end, (%rsp)
     je 6f
     cmpl $lower_wait, (%rsp)
@@ -455,6 +460,9 @@ break_gate:
     addq $PAST_JUMP, (%rsp)
     iretq
 5:  invlpg (%rdi)
+    addq $PAST_JUMP, (%rsp)
+    iretq
+8:  mov %cr2, %rax
     addq $PAST_JUMP, (%rsp)
     iretq
 6:  wrmsr
@@ -521,5 +529,5 @@ user_trapped:
 user_traps:
     TRAPS user_trapped
 
-    .globl at_load_root, at_flush_page, at_write_msr, at_wait, at_irq_end, at_exit, at_user_irq_end
+    .globl at_load_root, at_flush_page, at_read_cr2, at_write_msr, at_wait, at_irq_end, at_exit, at_user_irq_end
     .section .note.GNU-stack, "", @progbits

@@ -75,6 +75,13 @@ static uint64_t *leaf_of(uint64_t va)
     return entry_at(frame, va, 1);
 }
 
+bool mmu_allows(uint64_t va, bool writes)
+{
+    const uint64_t rights = PRESENT | USER | (writes ? (uint64_t)WRITABLE : 0);
+    const uint64_t *entry = leaf_of(va);
+    return entry && (*entry & rights) == rights;
+}
+
 uint64_t mmu_physical(uint64_t va)
 {
     const uint64_t *entry = leaf_of(va);

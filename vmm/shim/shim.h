@@ -15,16 +15,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "vmm/shim/frame.h"
 #include "vmm/shim/hardware.h"
 #include "vmm/shim/state.h"
 #include "vmm/shim/xen.h"
-
-/* What a trap pushes, and entry.S after it. */
-struct frame {
-    uint64_t r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rdi, rsi, rdx, rcx, rax;
-    uint64_t vector, error;
-    uint64_t rip, cs, flags, rsp, ss;
-};
 
 /* This vCPU's. */
 static inline struct shim_state *shim(void)
@@ -82,6 +76,7 @@ static inline bool is_frame(uint64_t frame)
 /* entry.S */
 void load_root(uint64_t gpa);
 void flush_page(uint64_t address);
+uint64_t read_cr2(void);
 void write_msr(uint32_t index, uint64_t value);
 void wait_for_irq(void);
 extern const uint8_t may_wait[] __attribute__((visibility("hidden")));
@@ -115,6 +110,11 @@ int mmu_new_root(uint64_t frame);
 bool mmu_open_path(uint64_t va);
 /* The guest-physical address of a linear one; 0 when no page of 4 KiB of RAM is there. */
 uint64_t mmu_physical(uint64_t va);
+/* Does the last entry on the way to va let CPL3 use it so? */
+bool mmu_allows(uint64_t va, bool writes);
+
+/* fault.c: what CR2 has, after a page fault that came straight to CPL3. */
+uint64_t fault_address(const struct frame *f);
 
 /* cpu.c */
 void cpu_kick(uint64_t cpu); /* interrupt another one */

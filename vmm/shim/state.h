@@ -76,6 +76,7 @@ struct shim_state {
 
     /* by the monitor */
     uint32_t cpu, n_cpuid;
+    uint64_t finds_faults; /* page faults come straight to CPL3, without CR2: see fault.c */
 
     /* of the C code */
     uint64_t cr4, dr6;

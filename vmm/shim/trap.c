@@ -106,6 +106,8 @@ static void hand_over(struct frame *f)
 
 void trap(struct frame *f)
 {
+    if (f->vector == PAGE_FAULT && shim()->finds_faults)
+        shim()->cr2 = fault_address(f);
     f->flags |= FLAG_IF; /* the processor's; IRETQ at CPL3 would keep it anyway */
     if (shim()->user || !serve(f))
         hand_over(f);

@@ -160,6 +160,7 @@ void machine_start(bool is_isolated)
     }
     memcpy(machine_ram(), ram, sizeof ram);
     shim()->is_isolated = is_isolated;
+    shim()->finds_faults = !is_isolated;
     tsc = common()->tsc_start;
     fs_base = gs_base = 0;
 }
@@ -309,6 +310,12 @@ void write_msr(uint32_t index, uint64_t value)
 void load_root(uint64_t gpa)
 {
     CL_ASSERT(gpa == doors()->kernel_root);
+}
+
+/* A target puts it where the shim will. */
+uint64_t read_cr2(void)
+{
+    return shim()->cr2;
 }
 
 void flush_page(uint64_t address)

@@ -294,6 +294,7 @@ static const struct {
     FIELD(woken, CALL(SCHED_OP) | IRQ),
     FIELD(cpu, 0),
     FIELD(n_cpuid, 0),
+    FIELD(finds_faults, 0),
     FIELD(cr4, TRAP),
     FIELD(dr6, CALL(SET_DEBUGREG) | TRAP | IRQ),
     FIELD(timer_ns, CALL(SET_TIMER) | CALL(VCPU_OP) | IRQ),

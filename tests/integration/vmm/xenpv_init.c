@@ -7,6 +7,7 @@
  * machine off.  A check that fails says so, and the last line is then missing.
  */
 #include <fcntl.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -172,6 +173,89 @@ static void exceptions(void)
     }
 }
 
+/* --- the address of a fault ------------------------------------------------------------------- */
+
+static sigjmp_buf after_fault;
+static char *volatile fault_at;
+
+static void on_address(int signal, siginfo_t *info, void *context)
+{
+    (void)signal, (void)context;
+    fault_at = info->si_addr;
+    siglongjmp(after_fault, 1);
+}
+
+static char *address_of_fault(void (*provoke)(char *), char *at)
+{
+    fault_at = NULL;
+    if (sigsetjmp(after_fault, 1) == 0)
+        provoke(at);
+    return fault_at;
+}
+
+static void store(char *at)
+{
+    __asm__ volatile("movl %%eax, 8(%0,%1,4)" ::"r"(at - 16), "r"(UINT64_C(2)) : "memory");
+}
+
+static void fill(char *at)
+{
+    uint64_t n = PAGE;
+    __asm__ volatile("rep stosb" : "+D"(at), "+c"(n)::"memory");
+}
+
+static void copy(char *at)
+{
+    char to[PAGE], *end = to;
+    uint64_t n = PAGE;
+    __asm__ volatile("rep movsb" : "+D"(end), "+S"(at), "+c"(n)::"memory");
+}
+
+static void store_x87(char *at) /* which the shim does not decode */
+{
+    __asm__ volatile("fnstcw (%0)" ::"r"(at) : "memory");
+}
+
+static void by_segment(char *at) /* nor this */
+{
+    __asm__ volatile("incl %%fs:(%0)" ::"r"(at - (char *)__builtin_thread_pointer()) : "memory");
+}
+
+static void run_there(char *at)
+{
+    __asm__ volatile("call *%0" ::"r"(at) : "memory");
+}
+
+/* Of two pages the second may not be used. */
+static void addresses(void)
+{
+    static const struct {
+        void (*provoke)(char *);
+        int before;
+        const char *what;
+    } cases[] = {{store, 0, "a store tells where it faulted"},
+                 {store, 2, "a store across a page's end tells the page that it faulted in"},
+                 {fill, 1000, "a string that is written"},
+                 {copy, 1000, "a string that is read"},
+                 {store_x87, 0, "a word of x87"},
+                 {by_segment, 0, "an address by a segment"},
+                 {run_there, 0, "a jump"}};
+    const struct sigaction action = {.sa_sigaction = on_address, .sa_flags = SA_SIGINFO};
+    char *pages =
+        mmap(NULL, (size_t)2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct sigaction was;
+    if (pages == MAP_FAILED || mprotect(pages + PAGE, PAGE, PROT_NONE) < 0 ||
+        sigaction(SIGSEGV, &action, &was) < 0) {
+        check(false, "memory that faults");
+        return;
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        check(address_of_fault(cases[i].provoke, pages + PAGE - cases[i].before) == pages + PAGE,
+              cases[i].what);
+    (void)sigaction(SIGSEGV, &was, NULL);
+    (void)munmap(pages, (size_t)2 * PAGE);
+}
+
 /* --- time --------------------------------------------------------------------------------------
  */
 
@@ -278,6 +362,7 @@ static void soak(void)
     for (int i = 1; i <= ROUNDS; i++) {
         execs();
         exceptions();
+        addresses();
         several_processors();
         what_may_be_tried();
         (void)printf("xenpv: round %d of %d, %u failures\n", i, ROUNDS, failures);
@@ -304,9 +389,9 @@ int main(int argc, char **argv)
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     (void)printf("xenpv: init runs, on one of %u\n", processors());
     void (*const checks[])(void) = {
-        system_calls, page_faults,        forks, execs,          exceptions,
-        sleeps,       ticks_among_faults, pipes, floating_point, several_processors,
-        off_and_on,   what_may_be_tried};
+        system_calls,     page_faults,        forks, execs,          exceptions,         addresses,
+        sleeps,           ticks_among_faults, pipes, floating_point, several_processors, off_and_on,
+        what_may_be_tried};
     bool is_short = has_word(argc, argv, "processors");
     if (is_short) {
         several_processors();
