@@ -147,7 +147,7 @@ static void put_tss(const struct slice *s, uint64_t tss, uint16_t bitmap)
     memcpy(s->host + tss + 0x66, &bitmap, sizeof bitmap);
 }
 
-enum { TRAPS = 22, BREAK = 3, FAULT = 14 };
+enum { TRAPS = 22, BREAK = 3, OVERFLOW = 4, FAULT = 14 };
 enum { ON_TRAP_STACK = 1, ON_FAULT_STACK, ON_IRQ_STACK };
 enum { FOR_CPL0 = 0, FOR_CPL3 = 3 }; /* who may name the gate in an INT */
 
@@ -167,6 +167,7 @@ static void put_idt(const struct slice *s, const struct shim_state *state)
         put_gate(idt, i, s->head.on_trap + i * 16, SHIM_CS3, ON_TRAP_STACK, FOR_CPL3);
     put_gate(idt, BREAK, state->is_isolated ? s->head.isolated_break_gate : s->head.break_gate,
              SHIM_CS0, 0, FOR_CPL3);
+    put_gate(idt, OVERFLOW, s->head.quick_gate, SHIM_CS0, 0, FOR_CPL3);
     if (state->finds_faults)
         put_gate(idt, FAULT, s->head.on_trap + FAULT * 16, SHIM_CS3, ON_FAULT_STACK, FOR_CPL3);
     else
@@ -225,6 +226,8 @@ static void put_descriptors(const struct slice *s, const struct shim_state *stat
                SHIM_FAULT_STACK - PUSHED - 16);
     put_return(s, SHIM_IRQ_FRAME, s->head.on_irq, ALWAYS, SHIM_IRQ_STACK - PUSHED);
     put_return(s, SHIM_BREAK_FRAME, s->head.on_break, ALWAYS | FLAG_IF, SHIM_TRAP_STACK - PUSHED);
+    put_return(s, SHIM_OVERFLOW_FRAME, s->head.on_overflow, ALWAYS | FLAG_IF,
+               SHIM_TRAP_STACK - PUSHED);
     put_user_doors(s);
 }
 

@@ -1,9 +1,9 @@
 /* vmm/shim/entry.S - where the processor enters the shim, and how it leaves it.
  *
- * All of the guest runs at CPL3, its kernel too.  Three gates lead to CPL0, where a KVM without
- * VMX/SVM interprets every instruction, so their code is as short as can be: page faults (CR2 is
- * read there), interrupts (they come while CPL0 waits, too) and int3, by which the shim itself asks
- * for what CPL3 may not do.
+ * All of the guest runs at CPL3, its kernel too.  Few gates lead to CPL0, where a KVM without
+ * VMX/SVM interprets every instruction, so their code is as short as can be: interrupts (they come
+ * while CPL0 waits, too), int3 and INT 4, by which the shim itself asks for what CPL3 may not do, and
+ * page faults where CPL3 does not find out what CR2 has (fault.c).
  *
  * The stack is the interrupted kernel's after a hypercall, and one of layout.h's in a trap.  None
  * of the paths may be interrupted half-way by an event: on_irq sees that RIP is in here and comes
@@ -26,6 +26,7 @@
     .quad fault_gate, on_fault
     .quad irq_gate, on_irq
     .quad break_gate, on_break
+    .quad quick_gate, on_overflow
     .quad enter_hypercall, enter_iret
     .quad find_hypercall, find_iret
     .quad on_park
@@ -47,6 +48,20 @@ ask_\what:
     int3
 at_\what:
     jmp ask_\what
+.endm
+
+/* What is asked for most has a gate of its own, INT 4's, which looks at RAX and at nothing in memory, as
+ * each access that KVM interprets is a walk of the page tables.  0 in RAX says that it was done; if
+ * not, int3 asks. */
+#define QUICK_FLUSH_PAGE 0x5a17c0de
+#define QUICK_LOAD_ROOT (QUICK_FLUSH_PAGE - 1)
+.macro ASK_QUICKLY number, what
+    mov $\number, %eax
+    int $4
+    test %rax, %rax
+    jz 1f
+    ASK \what
+1:
 .endm
 
 #define OF_DOORS(field) doors + DOORS_##field(%rip)
@@ -296,6 +311,11 @@ on_break:                               /* int3 that is not ours */
     pushq $3
     jmp trapped
 
+on_overflow:                            /* nor is INT 4 */
+    pushq $0
+    pushq $4
+    jmp trapped
+
 on_fault:                               /* RAX is CR2, its own value is on the stack */
     mov %rax, OF_STATE(CR2)
     pop %rax
@@ -378,10 +398,10 @@ on_irq:
 
     .globl load_root, flush_page, read_cr2, write_msr, wait_for_irq, may_wait, waited, start_kernel
 load_root:
-    ASK load_root
+    ASK_QUICKLY QUICK_LOAD_ROOT, load_root
     ret
 flush_page:
-    ASK flush_page
+    ASK_QUICKLY QUICK_FLUSH_PAGE, flush_page
     ret
 read_cr2:
     ASK read_cr2
@@ -413,27 +433,9 @@ start_kernel:                           /* (rip, rsp) */
 /* --- CPL0 -------------------------------------------------------------------------------------- */
 
     .section .gates, "ax"
-    .balign 16
-isolated_break_gate:
-    cmpl $lower_exit, (%rsp)
-    je 1f
-    cmpl $lower_user_irq_end, (%rsp)
-    je 2f
-break_gate:
-    cmpl $lower_load_root, (%rsp)
-    je 3f
-    cmpl $lower_write_msr, (%rsp)
-    je 4f
-    cmpl $lower_flush_page, (%rsp)
-    je 5f
-    cmpl $lower_read_cr2, (%rsp)
-    je 8f
-    cmpl $lower_irq_end, (%rsp)
-    je 6f
-    cmpl $lower_wait, (%rsp)
-    je 7f
-/* Not ours: to the stack of exceptions, because this one is gone with the next int3 of ours, which
- * an interrupt may bring. */
+/* To the stack of exceptions, because this one is gone with the next thing that the shim asks for,
+ * which an interrupt may bring. */
+.macro NOT_OURS frame
     push %rax
     push %rbx
     movabs $here + SHIM_TRAP_STACK - 40, %rax
@@ -443,8 +445,30 @@ break_gate:
     .endr
     pop %rbx
     pop %rax
-    movabs $here + SHIM_BREAK_FRAME, %rsp
+    movabs $here + \frame, %rsp
     iretq
+.endm
+
+    .balign 16
+isolated_break_gate:
+    cmpl $lower_exit, (%rsp)
+    je 1f
+    cmpl $lower_user_irq_end, (%rsp)
+    je 2f
+break_gate:
+    cmpl $lower_write_msr, (%rsp)
+    je 3f
+    cmpl $lower_irq_end, (%rsp)
+    je 4f
+    cmpl $lower_wait, (%rsp)
+    je 5f
+    cmpl $lower_read_cr2, (%rsp)
+    je 6f
+    cmpl $lower_load_root, (%rsp)
+    je 7f
+    cmpl $lower_flush_page, (%rsp)
+    je 8f
+    NOT_OURS SHIM_BREAK_FRAME
 1:  mov %rax, %cr3
     movabs $here + SHIM_DOORS + DOORS_EXIT, %rsp
     pop %rax
@@ -453,19 +477,10 @@ break_gate:
     movabs here + SHIM_DOORS + DOORS_USER_ROOT, %rax
     mov %rax, %cr3
     jmp leave_irq
-3:  mov %rdi, %cr3
+3:  wrmsr
     addq $PAST_JUMP, (%rsp)
     iretq
 4:  wrmsr
-    addq $PAST_JUMP, (%rsp)
-    iretq
-5:  invlpg (%rdi)
-    addq $PAST_JUMP, (%rsp)
-    iretq
-8:  mov %cr2, %rax
-    addq $PAST_JUMP, (%rsp)
-    iretq
-6:  wrmsr
 leave_irq:
     movabs $here + SHIM_IRQ_STACK - 80, %rsp
     pop %rdx
@@ -473,9 +488,31 @@ leave_irq:
     pop %rax
     add $16, %rsp
     iretq
-7:  sti
+5:  sti
     hlt
-    jmp 7b
+    jmp 5b
+6:  mov %cr2, %rax
+    addq $PAST_JUMP, (%rsp)
+    iretq
+7:  mov %rdi, %cr3
+    addq $PAST_JUMP, (%rsp)
+    iretq
+8:  invlpg (%rdi)
+    addq $PAST_JUMP, (%rsp)
+    iretq
+
+    .balign 16
+quick_gate:
+    sub $QUICK_FLUSH_PAGE, %rax
+    jne 1f
+    invlpg (%rdi)
+    iretq
+1:  inc %rax
+    jne 2f
+    mov %rdi, %cr3
+    iretq
+2:  add $QUICK_LOAD_ROOT, %rax
+    NOT_OURS SHIM_OVERFLOW_FRAME
 
     .balign 16
 fault_gate:
@@ -529,5 +566,6 @@ user_trapped:
 user_traps:
     TRAPS user_trapped
 
-    .globl at_load_root, at_flush_page, at_read_cr2, at_write_msr, at_wait, at_irq_end, at_exit, at_user_irq_end
+    .globl at_load_root, at_flush_page, at_read_cr2, at_write_msr, at_wait, at_irq_end
+    .globl at_exit, at_user_irq_end
     .section .note.GNU-stack, "", @progbits

@@ -67,6 +67,7 @@
 #define SHIM_USER_IRQ_FRAME (SHIM_FRAMES + 160)
 #define SHIM_USER_BREAK_FRAME (SHIM_FRAMES + 200)
 #define SHIM_USER_TRAP_FRAME (SHIM_FRAMES + 240)
+#define SHIM_OVERFLOW_FRAME (SHIM_FRAMES + 280)
 #define SHIM_DOORS (SHIM_FRAMES + 0x200) /* struct shim_doors */
 /* What the user view has in the place of SHIM_CODE, SHIM_IDT and SHIM_TSS. */
 #define SHIM_USER_CODE 0x39000

@@ -20,6 +20,7 @@ struct shim_head {
     uint64_t fault_gate, on_fault; /* CPL0, then CPL3 */
     uint64_t irq_gate, on_irq;
     uint64_t break_gate, on_break;
+    uint64_t quick_gate, on_overflow; /* INT 4: CPL0, then CPL3 when it was not the shim's */
     uint64_t hypercall,
         iret; /* where the kernel may jump instead of its `syscall`: the only vCPU */
     uint64_t find_hypercall, find_iret; /* the first slice's: any vCPU */

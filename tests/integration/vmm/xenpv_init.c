@@ -21,6 +21,7 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "tests/integration/vmm/xenpv_init.h"
@@ -140,6 +141,21 @@ static void breakpoint(void)
     __asm__ volatile("int3");
 }
 
+/* The shim's own way to ask CPL0: anybody else's is an exception, and changes nothing. */
+static void on_overflow(int signal, siginfo_t *info, void *context)
+{
+    const greg_t *g = ((ucontext_t *)context)->uc_mcontext.gregs;
+    (void)info;
+    _exit(g[REG_RAX] == 0x12345678 && g[REG_RDI] == 8 ? signal : 0);
+}
+
+static void overflow(void)
+{
+    const struct sigaction action = {.sa_sigaction = on_overflow, .sa_flags = SA_SIGINFO};
+    (void)sigaction(SIGSEGV, &action, NULL);
+    __asm__ volatile("int $4" ::"a"(0x12345678), "D"(UINT64_C(8)));
+}
+
 static void division(void)
 {
     __asm__ volatile("xor %%ecx, %%ecx; div %%ecx" ::: "eax", "ecx", "edx", "cc");
@@ -159,6 +175,7 @@ static void exceptions(void)
     } cases[] = {{segv, SIGSEGV, "a wild store is SIGSEGV"},
                  {illegal, SIGILL, "an undefined instruction is SIGILL"},
                  {breakpoint, SIGTRAP, "int3 is SIGTRAP"},
+                 {overflow, SIGSEGV, "INT 4 is SIGSEGV, its registers as they were"},
                  {division, SIGFPE, "a division by 0 is SIGFPE"},
                  {privileged, SIGSEGV, "a privileged instruction is SIGSEGV"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
