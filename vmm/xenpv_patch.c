@@ -30,18 +30,18 @@ static bool is_padding(const uint8_t *at, size_t n)
     return true;
 }
 
-/* Linux, arch/x86/xen/xen-asm.S: xen_hypercall_pv. */
+/* Linux, arch/x86/xen/xen-asm.S: xen_hypercall_pv.  The call is in what fills the place in front of
+ * it, and so it returns to its start; the shim goes on behind the SYSCALL (SHIM_STUB_GOES_ON). */
 static bool patch_hypercall(uint8_t *text, size_t n, uint64_t target)
 {
-    enum { SYSCALL_AT = 3, IN_FRONT = 15, TARGET_AT = 2 };
-    static const uint8_t stub[] = {0x51, 0x41, 0x53,  /* push %rcx; push %r11 */
-                                   0x0f, 0x05,        /* syscall */
-                                   0x41, 0x5b, 0x59}; /* pop %r11; pop %rcx */
-    uint8_t call[IN_FRONT] = {0x49, 0xbb,          0,    0, 0, 0, 0, 0, 0,
-                              0,                         /* movabs target, %r11 */
-                              0x41, 0xff,          0xd3, /* call *%r11 */
-                              0xeb, SYSCALL_AT + 2};     /* jmp behind the syscall */
+    enum { SYSCALL_AT = 3, IN_FRONT = 13, TARGET_AT = 2 };
+    static const uint8_t stub[] = {0x51, 0x41, 0x53,                /* push %rcx; push %r11 */
+                                   0x0f, 0x05,                      /* syscall */
+                                   0x41, 0x5b, 0x59};               /* pop %r11; pop %rcx */
+    uint8_t call[IN_FRONT] = {0x49, 0xbb, 0,   0, 0, 0, 0, 0, 0, 0, /* movabs target, %r11 */
+                              0x41, 0xff, 0xd3};                    /* call *%r11 */
     static const uint8_t to_call[] = {0xeb, (uint8_t) - (IN_FRONT + SYSCALL_AT + 2)}; /* jmp call */
+    _Static_assert(SYSCALL_AT + sizeof to_call == SHIM_STUB_GOES_ON, "the shim's");
     uint8_t *at = find(text, n, stub, sizeof stub);
     if (!at || at - text < IN_FRONT || !is_padding(at - IN_FRONT, IN_FRONT))
         return false;

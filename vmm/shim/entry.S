@@ -107,6 +107,7 @@ event_after_hypercall:
 /* The kernel's own stub, made into a call: no SYSCALL instruction, which costs a transition. */
 enter_hypercall:
     pop %rcx
+    add $SHIM_STUB_GOES_ON, %rcx
     mov $FLAG_IF, %r11d
     jmp hypercall_from
 
@@ -261,6 +262,7 @@ event_instead:
 find_hypercall:                         /* Stack: where to go on */
     TO_OWNER enter_hypercall, %r11
     syscall
+    addq $SHIM_STUB_GOES_ON, (%rsp)
     ret
 
 find_iret:                              /* Stack: RAX | RIP CS RFLAGS RSP SS */

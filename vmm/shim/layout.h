@@ -137,6 +137,9 @@
 
 #define HYPERCALL_IRET 23
 
+/* From the start of the kernel's stub of hypercalls to behind its SYSCALL (vmm/xenpv_patch.c). */
+#define SHIM_STUB_GOES_ON 5
+
 #define FLAG_IF 0x200
 /* What user code may have: CF PF AF ZF SF TF DF OF RF AC ID.  Above all no IOPL. */
 #define FLAGS_USER 0x250dd5

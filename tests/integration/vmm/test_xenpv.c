@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "tests/integration/vmm/guest.h"
+#include "vmm/xenpv_priv.h"
 
 enum { MEM_MIB = 256, WAIT_S = 240, TEXT_MAX = 1 << 17, LAST_WORDS = 900 };
 
@@ -57,6 +58,22 @@ static int initrd_of(const char *program)
     (void)munmap(bytes, (size_t)st.st_size);
     (void)close(from);
     return to;
+}
+
+/* --- its kernel ------------------------------------------------------------------------------ */
+
+/* What is not found costs a transition for each hypercall, and nothing else tells. */
+static void test_no_hypercall_is_a_system_call(void **state)
+{
+    struct stat st;
+    int fd = open(kernel_path, O_RDONLY | O_CLOEXEC);
+    (void)state;
+    assert_true(fd >= 0 && fstat(fd, &st) == 0);
+    uint8_t *text = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    assert_true(text != MAP_FAILED);
+    assert_int_equal(xenpv_patch(text, (size_t)st.st_size, 1, 2), 2);
+    (void)munmap(text, (size_t)st.st_size);
+    (void)close(fd);
 }
 
 /* --- a machine ------------------------------------------------------------------------------- */
@@ -196,6 +213,7 @@ static void test_it_has_four_processors_at_most(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_hypercall_is_a_system_call),
         cmocka_unit_test(test_a_stock_kernel_serves_its_programs_and_ends),
         cmocka_unit_test(test_a_stock_kernel_serves_its_programs_apart_from_itself),
         cmocka_unit_test(test_two_processors_serve_programs_apart_from_their_kernel),
