@@ -21,32 +21,40 @@ static uint8_t *find(uint8_t *text, size_t n, const uint8_t *piece, size_t piece
     return memmem(at + 1, rest, piece, piece_n) ? NULL : at;
 }
 
-static bool is_padding(const uint8_t *at, size_t n)
+static bool is_filled(const uint8_t *at, size_t n, uint8_t filler)
 {
     for (size_t i = 0; i < n; i++) {
-        if (at[i] != INT3)
+        if (at[i] != filler)
             return false;
     }
     return true;
 }
 
 /* Linux, arch/x86/xen/xen-asm.S: xen_hypercall_pv.  The call is in what fills the place in front of
- * it, and so it returns to its start; the shim goes on behind the SYSCALL (SHIM_STUB_GOES_ON). */
+ * the function, and so it returns to its start; the shim goes on behind the SYSCALL.  Since 6.2 the
+ * start is an ENDBR64, and the place is filled with NOPs. */
 static bool patch_hypercall(uint8_t *text, size_t n, uint64_t target)
 {
-    enum { SYSCALL_AT = 3, IN_FRONT = 13, TARGET_AT = 2 };
-    static const uint8_t stub[] = {0x51, 0x41, 0x53,                /* push %rcx; push %r11 */
+    enum { SYSCALL_AT = 3, IN_FRONT = 13, TARGET_AT = 2, NOP = 0x90 };
+    static const uint8_t endbr[SHIM_ENDBR_BYTES] = {0xf3, 0x0f, 0x1e, 0xfa},
+                         stub[] = {0x51, 0x41, 0x53,                /* push %rcx; push %r11 */
                                    0x0f, 0x05,                      /* syscall */
                                    0x41, 0x5b, 0x59};               /* pop %r11; pop %rcx */
     uint8_t call[IN_FRONT] = {0x49, 0xbb, 0,   0, 0, 0, 0, 0, 0, 0, /* movabs target, %r11 */
                               0x41, 0xff, 0xd3};                    /* call *%r11 */
-    static const uint8_t to_call[] = {0xeb, (uint8_t) - (IN_FRONT + SYSCALL_AT + 2)}; /* jmp call */
+    uint8_t to_call[] = {0xeb, 0};                                  /* jmp call */
     _Static_assert(SYSCALL_AT + sizeof to_call == SHIM_STUB_GOES_ON, "the shim's");
     uint8_t *at = find(text, n, stub, sizeof stub);
-    if (!at || at - text < IN_FRONT || !is_padding(at - IN_FRONT, IN_FRONT))
+    if (!at || at - text < IN_FRONT + SHIM_ENDBR_BYTES)
         return false;
+    bool has_endbr = memcmp(at - sizeof endbr, endbr, sizeof endbr) == 0;
+    uint8_t *place = at - IN_FRONT - (has_endbr ? sizeof endbr : 0);
+    if (!is_filled(place, IN_FRONT, has_endbr ? NOP : INT3))
+        return false;
+    target -= has_endbr ? SHIM_ENDBR_ENTRY : 0;
+    to_call[1] = (uint8_t)(place - (at + SHIM_STUB_GOES_ON));
     memcpy(call + TARGET_AT, &target, sizeof target);
-    memcpy(at - IN_FRONT, call, sizeof call);
+    memcpy(place, call, sizeof call);
     memcpy(at + SYSCALL_AT, to_call, sizeof to_call);
     return true;
 }

@@ -167,8 +167,8 @@ static void step_time(struct fuzz_in *in)
 static void patch(const uint8_t *data, size_t n)
 {
     enum { CHANGED_MAX = 13 + 2 + 13 };
-    static const uint64_t hypercall = UINT64_C(0x1122334455667788),
-                          iret = UINT64_C(0x1020304050607080);
+    const uint64_t hypercall = UINT64_C(0x1122334455667788),
+                   of_endbr = hypercall - SHIM_ENDBR_ENTRY, iret = UINT64_C(0x1020304050607080);
     uint8_t *text = malloc(n + (n == 0));
     size_t changed = 0;
     CL_ASSERT(text);
@@ -178,7 +178,8 @@ static void patch(const uint8_t *data, size_t n)
         changed += text[i] != data[i];
     CL_ASSERT(places <= 2 && (changed > 0) == (places > 0) && changed <= CHANGED_MAX);
     if (places == 2)
-        CL_ASSERT(memmem(text, n, &hypercall, 8) && memmem(text, n, &iret, 8));
+        CL_ASSERT((memmem(text, n, &hypercall, 8) || memmem(text, n, &of_endbr, 8)) &&
+                  memmem(text, n, &iret, 8));
     CL_ASSERT(places != 2 || xenpv_patch(text, n, hypercall, iret) == 0);
     free(text);
 }

@@ -104,8 +104,17 @@ event_after_hypercall:
     movb $1, UPCALL_MASK(%rdx)
     jmp *OF_STATE(ON_EVENT)
 
+/* Of a stub that begins with ENDBR64, to which its call returns, then of one without. */
+.macro STUB_ENTRY name
+1:  addq $SHIM_ENDBR_BYTES, (%rsp)
+\name:
+    .if \name - 1b != SHIM_ENDBR_ENTRY
+    .error "the monitor has counted otherwise"
+    .endif
+.endm
+
 /* The kernel's own stub, made into a call: no SYSCALL instruction, which costs a transition. */
-enter_hypercall:
+    STUB_ENTRY enter_hypercall
     pop %rcx
     add $SHIM_STUB_GOES_ON, %rcx
     mov $FLAG_IF, %r11d
@@ -259,7 +268,7 @@ event_instead:
 1:
 .endm
 
-find_hypercall:                         /* Stack: where to go on */
+    STUB_ENTRY find_hypercall           /* Stack: where the kernel's stub begins */
     TO_OWNER enter_hypercall, %r11
     syscall
     addq $SHIM_STUB_GOES_ON, (%rsp)

@@ -137,8 +137,11 @@
 
 #define HYPERCALL_IRET 23
 
-/* From the start of the kernel's stub of hypercalls to behind its SYSCALL (vmm/xenpv_patch.c). */
+/* Of the kernel's stub of hypercalls (vmm/xenpv_patch.c): from its PUSH to behind its SYSCALL; the
+ * ENDBR64 that may be in front; and from the shim's entry for those that have one to the other. */
 #define SHIM_STUB_GOES_ON 5
+#define SHIM_ENDBR_BYTES 4
+#define SHIM_ENDBR_ENTRY 5
 
 #define FLAG_IF 0x200
 /* What user code may have: CF PF AF ZF SF TF DF OF RF AC ID.  Above all no IOPL. */

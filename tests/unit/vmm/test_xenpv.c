@@ -481,6 +481,27 @@ static void test_hypercalls_become_calls(void **state)
     assert_memory_equal(text, was, IRET_AT);
 }
 
+static void test_a_stub_may_begin_with_endbr64(void **state)
+{
+    static const uint8_t endbr[SHIM_ENDBR_BYTES] = {0xf3, 0x0f, 0x1e, 0xfa};
+    const uint64_t hypercall = UINT64_C(0x1122334455667788),
+                   target = hypercall - SHIM_ENDBR_ENTRY;
+    uint8_t text[256];
+    (void)state;
+    put_stubs(text);
+    memset(text, 0x90, STUB_AT);
+    memcpy(text + STUB_AT - sizeof endbr, endbr, sizeof endbr);
+    assert_int_equal(xenpv_patch(text, sizeof text, hypercall, 1), 2);
+    const size_t place = STUB_AT - sizeof endbr - IN_FRONT;
+    assert_memory_equal(text + place + 2, &target, 8);
+    assert_memory_equal(text + STUB_AT - sizeof endbr, endbr, sizeof endbr);
+    assert_int_equal(STUB_AT + 5 + (int8_t)text[STUB_AT + 4], place);
+    put_stubs(text);
+    memcpy(text + STUB_AT - sizeof endbr, endbr,
+           sizeof endbr); /* what fills the rest is not NOPs */
+    assert_int_equal(xenpv_patch(text, sizeof text, hypercall, 1), 1);
+}
+
 /* --- mail ------------------------------------------------------------------------------------ */
 
 static char printed[2 * SHIM_TEXT_MAX];
@@ -626,6 +647,7 @@ int main(void)
         cmocka_unit_test(test_memory_must_have_room),
         cmocka_unit_test(test_all_memory_that_it_may_have_can_be_mapped),
         cmocka_unit_test(test_hypercalls_become_calls),
+        cmocka_unit_test(test_a_stub_may_begin_with_endbr64),
         cmocka_unit_test(test_a_letter_is_bounded),
         cmocka_unit_test(test_a_guest_that_gives_up_says_why),
         cmocka_unit_test(test_a_clones_time_goes_on_from_where_it_was),
