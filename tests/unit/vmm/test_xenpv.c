@@ -484,8 +484,7 @@ static void test_hypercalls_become_calls(void **state)
 static void test_a_stub_may_begin_with_endbr64(void **state)
 {
     static const uint8_t endbr[SHIM_ENDBR_BYTES] = {0xf3, 0x0f, 0x1e, 0xfa};
-    const uint64_t hypercall = UINT64_C(0x1122334455667788),
-                   target = hypercall - SHIM_ENDBR_ENTRY;
+    const uint64_t hypercall = UINT64_C(0x1122334455667788), target = hypercall - SHIM_ENDBR_ENTRY;
     uint8_t text[256];
     (void)state;
     put_stubs(text);
