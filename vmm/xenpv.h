@@ -24,6 +24,7 @@
 #define CL_VMM_XENPV_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -69,6 +70,10 @@ struct xenpv_entry {
 int xenpv_load(const struct guest_mem *mem, const struct xenpv_input *input,
                struct xenpv *ret_xenpv, struct xenpv_entry ret_entries[static XENPV_VCPUS_MAX],
                struct cl_err *err) CL_MUST;
+/* What xenpv_load() does to the kernel's code: in n bytes of it, at text, hypercalls become calls
+ * of the shim, at these two addresses.  How many of two places were found; what was not stays as it
+ * is, and costs a transition each time. */
+unsigned xenpv_patch(uint8_t *text, size_t n, uint64_t hypercall, uint64_t iret);
 /* A vCPU to its entry, with its local APIC; its TSC becomes the host's. */
 int xenpv_set_registers(int vcpu_fd, const struct xenpv_entry *entry,
                         const struct kvm_cpuid_table *cpuid, struct cl_err *err) CL_MUST;

@@ -28,8 +28,4 @@ struct xenpv_area {
 int xenpv_put_area(const struct guest_mem *mem, const struct xenpv_plan *plan,
                    const struct xenpv_input *input, struct xenpv_area *ret_area,
                    struct cl_err *err) CL_MUST;
-/* Make hypercalls in n bytes of a kernel's code calls of the shim, at these two addresses.  How
- * many of two places. */
-unsigned xenpv_patch(uint8_t *text, size_t n, uint64_t hypercall, uint64_t iret);
-
 #endif

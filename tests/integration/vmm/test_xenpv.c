@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "tests/integration/vmm/guest.h"
-#include "vmm/xenpv_priv.h"
+#include "vmm/xenpv.h"
 
 enum { MEM_MIB = 256, WAIT_S = 240, TEXT_MAX = 1 << 17, LAST_WORDS = 900 };
 
