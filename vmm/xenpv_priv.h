@@ -28,4 +28,5 @@ struct xenpv_area {
 int xenpv_put_area(const struct guest_mem *mem, const struct xenpv_plan *plan,
                    const struct xenpv_input *input, struct xenpv_area *ret_area,
                    struct cl_err *err) CL_MUST;
+
 #endif
