@@ -2,8 +2,8 @@
  *
  * CR2 is CPL0's.  Where the gate of page faults leads to CPL0 (an isolated guest's does, because
  * CR3 is CPL0's too) it brings CR2 along, by instructions that KVM interprets.  Where it leads
- * straight to CPL3 the instruction that faulted tells, in a third of the time that the rest takes,
- * and only what it leaves open is asked of CPL0, which is dearer.
+ * straight to CPL3 the instruction that faulted tells, and only what it leaves open is asked of
+ * CPL0, which is dearer that way.
  *
  * That instruction is still what it was: there is one vCPU, whose IF is clear since.  The page
  * tables are those that the fault was about, too, so an answer that they contradict is none.
