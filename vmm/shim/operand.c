@@ -34,7 +34,7 @@ static uint8_t next(struct reader *r)
     return r->code[r->n++];
 }
 
-/* --- prefixes and opcode ------------------------------------------------------------------------ */
+/* --- prefixes and opcode --------------------------------------------------------------------- */
 
 static uint8_t skip_prefixes(struct reader *r)
 {
@@ -238,7 +238,7 @@ static int trailing(const struct reader *r, uint8_t opcode, unsigned reg)
     }
 }
 
-/* --- addresses ---------------------------------------------------------------------------------- */
+/* --- addresses ------------------------------------------------------------------------------- */
 
 static uint64_t register_of(const struct frame *f, unsigned i)
 {

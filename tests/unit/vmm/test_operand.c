@@ -49,7 +49,7 @@ static uint64_t any(void)
     return random_state;
 }
 
-/* --- the processor ------------------------------------------------------------------------------ */
+/* --- the processor --------------------------------------------------------------------------- */
 
 static const int gregs[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
                               REG_RSI, REG_RDI, REG_R8,  REG_R9,  REG_R10, REG_R11,
@@ -187,7 +187,7 @@ static int make_page(void **state)
     return 0;
 }
 
-/* --- what is tried ------------------------------------------------------------------------------ */
+/* --- what is tried --------------------------------------------------------------------------- */
 
 static const char *const legacy[] = {"",     "\x66", "\xf2",     "\xf3",         "\xf0",     "\x48",
                                      "\x41", "\x42", "\x66\x4f", "\xf3\x4b",     "\x2e\x44", "\x67",
