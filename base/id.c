@@ -8,20 +8,35 @@
 #include "base/err.h"
 #include "base/util.h"
 
-enum { ID_CHARS = 26, ID_BITS_PER_CHAR = 5, ID_TIME_CHARS = 10 };
+enum { ID_BITS_PER_CHAR = 5, ID_TIME_CHARS = 10, ID_NS_CHARS = 4, ID_NOISE_CHARS = 12 };
+enum { ID_CHARS = ID_TIME_CHARS + ID_NS_CHARS + ID_NOISE_CHARS };
 
 static const char crockford[] = "0123456789abcdefghjkmnpqrstvwxyz";
 
+/* Later than the one before, also where the clock is coarse. */
+static uint64_t next_ns(void)
+{
+    static _Thread_local uint64_t last;
+    uint64_t now = cl_wall_ns();
+    bool is_same_ms = now <= last && last - now < CL_NS_PER_MS;
+    return last = is_same_ms ? last + 1 : now;
+}
+
+static char *put_chars(char *out, uint64_t value, int n)
+{
+    for (int i = n - 1; i >= 0; i--, value >>= ID_BITS_PER_CHAR)
+        out[i] = crockford[value & 31];
+    return out + n;
+}
+
 void cl_id_new(const char *prefix, char out[static CL_ID_MAX])
 {
-    uint64_t ms = cl_wall_ns() / CL_NS_PER_MS;
-    char chars[ID_CHARS + 1] = {0};
-    for (int i = ID_TIME_CHARS - 1; i >= 0; i--, ms >>= ID_BITS_PER_CHAR)
-        chars[i] = crockford[ms & 31];
-    uint8_t noise[ID_CHARS - ID_TIME_CHARS]; /* 16 characters of 5 bits = 80 bits */
-    cl_random(noise, sizeof noise);
-    for (size_t i = 0; i < sizeof noise; i++)
-        chars[ID_TIME_CHARS + i] = crockford[noise[i] & 31];
+    char chars[ID_CHARS + 1] = {0}, *at = chars;
+    uint64_t ns = next_ns(), noise;
+    cl_random(&noise, sizeof noise);
+    at = put_chars(at, ns / CL_NS_PER_MS, ID_TIME_CHARS);
+    at = put_chars(at, ns % CL_NS_PER_MS, ID_NS_CHARS);
+    (void)put_chars(at, noise, ID_NOISE_CHARS);
     int n = snprintf(out, CL_ID_MAX, "%s_%s", prefix, chars);
     CL_ASSERT(n > 0 && n < CL_ID_MAX);
 }

@@ -166,6 +166,23 @@ static void test_ids_are_well_formed_sorted_and_unlike(void **state)
     assert_false(cl_id_is("job_01234567890123456789abcdeu", "job"));
 }
 
+/* List shows the newest first by them, and two jobs may come in one millisecond. */
+static void test_ids_of_one_moment_sort_as_they_were_made(void **state)
+{
+    enum { ROUNDS = 10000 };
+    (void)state;
+    char before[CL_ID_MAX] = "", id[CL_ID_MAX];
+    for (int clock_stands = 0; clock_stands < 2; clock_stands++) {
+        cl_test_set_clock(clock_stands ? UINT64_C(1700000000002999999) : 0);
+        before[0] = '\0';
+        for (int i = 0; i < ROUNDS; i++, memcpy(before, id, sizeof before)) {
+            cl_id_new("job", id);
+            assert_true(cl_id_is(id, "job") && strcmp(before, id) < 0);
+        }
+    }
+    cl_test_set_clock(0);
+}
+
 static void test_names_follow_their_rule(void **state)
 {
     (void)state;
@@ -349,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_a_map_agrees_with_a_plain_table_over_random_operations),
         cmocka_unit_test(test_a_map_refuses_more_than_its_limit),
         cmocka_unit_test(test_ids_are_well_formed_sorted_and_unlike),
+        cmocka_unit_test(test_ids_of_one_moment_sort_as_they_were_made),
         cmocka_unit_test(test_names_follow_their_rule),
         cmocka_unit_test(test_utf8_is_strict),
         cmocka_unit_test(test_hex_round_trips_and_refuses_others),
