@@ -144,12 +144,9 @@ def limits(c):
 @suite.scenario
 def pool_and_disk(c):
     conf = c.dir / "worker.conf"
-
-    def warm():
-        return sum(t.warm for t in c.admin.templates.List(pb.TemplateServiceListRequest()).templates if t.name == "base")
-    check("both pools are full first", until(lambda: warm() == 4, 30), warm())
+    check("both pools are full first", until(lambda: c.warm_vms() == 4, 30), c.warm_vms())
     write_conf(conf, "worker", warm=4)
-    check("a larger pool is taken over and filled", hup(c.worker) and until(lambda: warm() == 6, 30), warm())
+    check("a larger pool is taken over and filled", hup(c.worker) and until(lambda: c.warm_vms() == 6, 30), c.warm_vms())
     write_conf(conf, "worker", warm=4, disk_reserve="1000000GiB")
     c.workers[1].stop()
     hup(c.worker)

@@ -484,6 +484,13 @@ class Cluster:
         self.await_ready(60 * len(self.templates.split(",")))
         return self
 
+    def template_rows(self):
+        """Its templates by name, as the scheduler tells them: none is there before a worker's first report of it."""
+        return {t.name: t for t in self.admin.templates.List(pb.TemplateServiceListRequest(), timeout=5).templates}
+
+    def warm_vms(self, template="base"):
+        return self.template_rows().get(template, pb.Template()).warm
+
     def await_socket(self, name, seconds=20):
         if not until(lambda: (self.dir / name).exists(), seconds):
             raise RuntimeError(f"no {name} after {seconds} s\n{self.tails()}")
@@ -501,7 +508,7 @@ class Cluster:
             if sum(w.is_running() for w in self.workers) < want:
                 raise RuntimeError(f"a worker has ended\n{self.tails()}")
             try:
-                rows = {t.name: t for t in self.admin.templates.List(pb.TemplateServiceListRequest(), timeout=5).templates}
+                rows = self.template_rows()
             except grpc.RpcError:
                 return False
             return all(n in rows and rows[n].workers >= want and rows[n].warm >= min(self.warm, 1) * want for n in names)
