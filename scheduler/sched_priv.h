@@ -199,14 +199,16 @@ void on_reap(void *sched);
 extern const struct rpc_method worker_methods[];
 extern const size_t worker_methods_count;
 int worker_send(struct worker *w, Cloche__V1__SessionResponse *m, struct cl_err *err) CL_MUST;
-/* The best worker with room, or NULL.  need: BOOKS_DIM_NR numbers. */
 /* False when there are workers, and none whose guests are as separate as this tenant wants. */
 bool worker_any_for(struct sched *s, const struct tenant *t);
+/* The best worker with room, or NULL.  need: BOOKS_DIM_NR numbers. */
 struct worker *worker_place(struct sched *s, const struct tenant *t, const char *template,
                             const uint64_t *need);
-/* Count room as used before the worker's next report says so, so that the next unit does not see
- * it; and count it back when the unit did not get there.  An unknown worker is a no-op. */
-void worker_room_take(struct worker *w, const uint64_t *need);
+/* Count room and a warm VM as used before the worker's next report says so, so that the next unit
+ * does not see them; and count the room back when the unit did not get there.  An unknown worker is
+ * a no-op. */
+void worker_room_take(struct worker *w, const struct tenant *tenant, const char *template,
+                      const uint64_t *need);
 void worker_room_return(struct sched *s, const char *worker_id, const uint64_t *need);
 /* The answer borrows its message until the callback returns; NULL answer = err says why.  fn may be
  * NULL: nobody waits. */

@@ -175,7 +175,7 @@ static void ask_for_lease(struct submission *x)
         return;
     cl_id_new("lease", x->lease.id);
     (void)snprintf(x->lease.worker, sizeof x->lease.worker, "%s", w->id);
-    worker_room_take(w, x->need.dim);
+    worker_room_take(w, x->tenant, x->record->spec->template_, x->need.dim);
 }
 
 static int admit(struct submission *x, struct cl_err *err)

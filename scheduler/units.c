@@ -549,7 +549,7 @@ static bool dispatch_one(struct sched *s, struct unit *u)
         return false;
     u->phase = PHASE_RESERVING;
     s->reserving++;
-    worker_room_take(w, u->need);
+    worker_room_take(w, u->tenant, u->record->spec->template_, u->need);
     return true;
 }
 

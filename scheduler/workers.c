@@ -50,20 +50,28 @@ static bool fits(const struct worker *w, const uint64_t *need)
            w->used_mem + need[BOOKS_MEM] <= w->cap_mem;
 }
 
+/* Its template of that name that this tenant may have and that is made; best one with a warm VM. */
+static struct worker_template *best_template(struct worker *w, const struct tenant *tenant,
+                                             const char *name)
+{
+    struct worker_template *best = NULL;
+    for (size_t i = 0; i < w->n_templates; i++) {
+        struct worker_template *t = &w->templates[i];
+        bool is_it = !t->building && strcmp(t->name, name) == 0 && may_have(tenant, t->separation);
+        if (is_it && (!best || (t->warm && !best->warm)))
+            best = t;
+    }
+    return best;
+}
+
 /* Dominant share after the unit, in thousandths; a warm VM of its template counts as less. */
-static uint64_t score(const struct worker *w, const struct tenant *tenant, const char *template,
+static uint64_t score(struct worker *w, const struct tenant *tenant, const char *template,
                       const uint64_t *need)
 {
     uint64_t vcpu = (w->used_vcpu + need[BOOKS_VCPU]) * 1000 / CL_MAX(w->cap_vcpu, (uint64_t)1);
     uint64_t mem = (w->used_mem + need[BOOKS_MEM]) * 1000 / CL_MAX(w->cap_mem, (uint64_t)1);
-    uint64_t share = CL_MAX(vcpu, mem);
-    uint64_t cold = 2000;
-    for (size_t i = 0; i < w->n_templates; i++) {
-        const struct worker_template *t = &w->templates[i];
-        if (!t->building && strcmp(t->name, template) == 0 && may_have(tenant, t->separation))
-            cold = CL_MIN(cold, t->warm ? 0 : (uint64_t)1000);
-    }
-    return share + cold;
+    const struct worker_template *t = best_template(w, tenant, template);
+    return CL_MAX(vcpu, mem) + (!t ? 2000 : t->warm ? 0 : 1000);
 }
 
 struct worker *worker_place(struct sched *s, const struct tenant *t, const char *template,
@@ -82,8 +90,12 @@ struct worker *worker_place(struct sched *s, const struct tenant *t, const char 
     return best;
 }
 
-void worker_room_take(struct worker *w, const uint64_t *need)
+void worker_room_take(struct worker *w, const struct tenant *tenant, const char *template,
+                      const uint64_t *need)
 {
+    struct worker_template *t = best_template(w, tenant, template);
+    if (t && t->warm)
+        t->warm--;
     w->used_slots++;
     w->used_vcpu += need[BOOKS_VCPU];
     w->used_mem += need[BOOKS_MEM];
@@ -221,7 +233,7 @@ static void count_pending(struct worker *w)
         bool pending = u->phase == PHASE_RESERVING || u->phase == PHASE_ASSIGNING;
         if (!pending || strcmp(u->worker_id, w->id) != 0)
             continue;
-        worker_room_take(w, u->need);
+        worker_room_take(w, u->tenant, u->record->spec->template_, u->need);
     }
 }
 

@@ -69,6 +69,7 @@ def play(c, d, port):
     spread = collections.Counter(r[1] for r in good)
     check("jobs run on both", set(spread) == both and min(spread.values()) >= 2, spread)
 
+    check("both pools are full again", until(lambda: c.warm_vms() == 2 * c.warm, 30), c.warm_vms())
     boxes = [c.admin.sandboxes.Create(pb.CreateRequest(template="base")).sandbox for _ in range(4)]
     check("sandboxes too", {b.worker_id for b in boxes} == both, boxes)
     remote = next(b for b in boxes if b.worker_id == REMOTE)
