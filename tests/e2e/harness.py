@@ -606,14 +606,16 @@ class Cluster:
             return self.uid_base <= uid < self.uid_base + 0x2000 or uid == self.user
         return False
 
+    def cgroup_roots(self):
+        """A group of each worker, below each controller; those of another suite may go while they are looked at, which walk() takes."""
+        return [pathlib.Path(path, name) for path, names, _ in os.walk("/sys/fs/cgroup") if os.path.basename(path) == "cloche"
+                for name in names if name.startswith(f"e2e-{self.mark}-")]
+
     def cgroups(self):
-        found = []
-        for root in pathlib.Path("/sys/fs/cgroup").glob(f"**/cloche/e2e-{self.mark}-*"):
-            found += [p for p in root.iterdir() if p.is_dir()]
-        return found
+        return [p for root in self.cgroup_roots() for p in root.iterdir() if p.is_dir()]
 
     def remove_cgroups(self):
-        for root in pathlib.Path("/sys/fs/cgroup").glob(f"**/cloche/e2e-{self.mark}-*"):
+        for root in self.cgroup_roots():
             with contextlib.suppress(OSError):
                 root.rmdir()
 
