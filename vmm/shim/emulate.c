@@ -46,10 +46,7 @@ static bool done(struct frame *f, unsigned length)
 /* The register that ModR/M's last bits name. */
 static uint64_t *register_of(struct frame *f, const struct instruction *in)
 {
-    uint64_t *const registers[16] = {&f->rax, &f->rcx, &f->rdx, &f->rbx, &f->rsp, &f->rbp,
-                                     &f->rsi, &f->rdi, &f->r8,  &f->r9,  &f->r10, &f->r11,
-                                     &f->r12, &f->r13, &f->r14, &f->r15};
-    return registers[(in->at[0] & 7) | (in->rex & REX_B ? 8 : 0)];
+    return (uint64_t *)f + frame_word((in->at[0] & 7U) | (in->rex & REX_B ? 8 : 0));
 }
 
 static unsigned control_register_of(const struct instruction *in)

@@ -242,10 +242,7 @@ static int trailing(const struct reader *r, uint8_t opcode, unsigned reg)
 
 static uint64_t register_of(const struct frame *f, unsigned i)
 {
-    const uint64_t *const registers[16] = {&f->rax, &f->rcx, &f->rdx, &f->rbx, &f->rsp, &f->rbp,
-                                           &f->rsi, &f->rdi, &f->r8,  &f->r9,  &f->r10, &f->r11,
-                                           &f->r12, &f->r13, &f->r14, &f->r15};
-    return *registers[i];
+    return ((const uint64_t *)f)[frame_word(i)];
 }
 
 static uint64_t read_byte(struct reader *r)
