@@ -143,6 +143,7 @@ static void take_snapshot(struct peer *p)
     agent_await_identity(&r);
     agent_warm_up(&r, p->manifest, true, p->kind->rehearse);
     p->kind->save(&r, &spec);
+    monitor_seal(spec.ram);
     p->restore = spec;
     p->restore.restores = true;
 }

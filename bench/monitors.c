@@ -86,6 +86,12 @@ int monitor_memory(const char *name, uint64_t bytes)
     return fd;
 }
 
+void monitor_seal(int ram)
+{
+    if (fcntl(ram, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
+        monitor_die("seal the snapshot");
+}
+
 static void pair(int type, int *ret_ours, int *ret_theirs)
 {
     int fds[2];
@@ -285,16 +291,14 @@ struct monitor vmm_start(const struct monitor_spec *spec)
     return r;
 }
 
-/* Nobody can seal memory that a process maps for writing. */
 void vmm_save(struct monitor *r, const struct monitor_spec *spec)
 {
+    (void)spec; /* it was told where to when it started */
     vmm_tell(r, CONTROL_PAUSE);
     vmm_await(r, CONTROL_PAUSED);
     vmm_tell(r, CONTROL_SAVE);
     vmm_await(r, CONTROL_SAVED);
     monitor_end(r);
-    if (fcntl(spec->ram, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
-        monitor_die("seal the snapshot");
 }
 
 /* --- QEMU ------------------------------------------------------------------------------------ */

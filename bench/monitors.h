@@ -61,7 +61,7 @@ void monitor_end(struct monitor *r);
 struct monitor vmm_start(const struct monitor_spec *spec);
 void vmm_tell(const struct monitor *r, enum control_type type);
 void vmm_await(const struct monitor *r, enum control_type type);
-/* Pause, save into the spec's state, end it, seal its RAM. */
+/* Pause, save into the spec's state, end it. */
 void vmm_save(struct monitor *r, const struct monitor_spec *spec);
 
 /* A boot runs at once; a restore as soon as it is there. */
@@ -70,5 +70,7 @@ struct monitor qemu_start(const struct monitor_spec *spec);
 void qemu_await(const struct monitor *r, const char *word);
 /* Save while it runs, and end it: a machine that was saved running runs when it is restored. */
 void qemu_save(struct monitor *r, const struct monitor_spec *spec);
+/* Of what was saved: nobody writes it any more.  cloche-vmm restores from nothing else. */
+void monitor_seal(int ram);
 
 #endif

@@ -4,7 +4,7 @@
  *   VMM        build/cloche-vmm        GUEST64    build/vmm_guest64
  *   QEMU       qemu-system-x86_64      GUEST_PVH  build/vmm_guest_pvh
  *
- * The guest says bytes on its serial port and nothing else; its first byte is its first exit, a few
+ * The guest says a byte on its serial port and sleeps; that byte is its first exit, a few
  * instructions after its first one.  Memory is a file in RAM, 128 MiB, one vCPU.  Each round does
  * each thing once, so that a machine that gets slower does so for all:
  *   boot      spawn -> first byte, from the kernel
@@ -26,6 +26,7 @@
 #include "base/util.h"
 #include "bench/monitors.h"
 #include "bench/stats.h"
+#include "bench/vmm_guest.h"
 
 enum {
     SAMPLES_MAX = 2000,
@@ -213,6 +214,9 @@ static void take_snapshot(struct monitor_spec boot,
     struct monitor r = start(&boot);
     wait_byte(&r);
     save(&r, &boot);
+    if (pwrite(boot.ram, "\1", 1, VMM_GUEST_RESTORED) != 1)
+        monitor_die("tell the guest that it was saved");
+    monitor_seal(boot.ram);
     *ret_restore = boot;
     ret_restore->restores = true;
 }
