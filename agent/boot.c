@@ -70,6 +70,31 @@ static int read_cmdline(struct boot_args *ret_args, struct cl_err *err)
     return rc < 0 ? cl_wrap(err, "kernel command line") : 0;
 }
 
+static int write_number(const char *path, uint64_t number, struct cl_err *err)
+{
+    CL_AUTO(cl_closep) int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || dprintf(fd, "%" PRIu64, number) < 0)
+        return cl_fail(err, CL_E_SYS, errno, "write '%s'", path);
+    return 0;
+}
+
+/* debugfs is there for this moment only.  A kernel that cannot be told keeps its own: slower, and
+ * nothing worse. */
+static void set_fault_around(uint64_t bytes)
+{
+    static const char debug[] = "/sys/kernel/debug";
+    struct cl_err err = {0};
+    if (bytes == 0)
+        return;
+    int rc = do_mount("debug", debug, "debugfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL, &err);
+    if (rc == 0) {
+        rc = write_number("/sys/kernel/debug/fault_around_bytes", bytes, &err);
+        (void)umount2(debug, MNT_DETACH);
+    }
+    if (rc < 0)
+        (void)dprintf(STDERR_FILENO, "cloche-agent: %s\n", err.text);
+}
+
 /* A module without work on this machine is as good as one that is there (ENODEV). */
 static int load_module(const char *name, struct cl_err *err)
 {
@@ -269,8 +294,10 @@ int boot_run(struct boot *ret_boot, struct cl_err *err)
     CL_AUTO(cl_closep) int scratch = -1;
     CL_AUTO(cl_closep) int chan = -1;
     (void)umask(022);
-    if (mount_kernel_trees(err) < 0 || read_cmdline(&args, err) < 0 || load_modules(err) < 0 ||
-        mount_root(&args, &scratch, err) < 0 || mount_dev(err) < 0 ||
+    if (mount_kernel_trees(err) < 0 || read_cmdline(&args, err) < 0)
+        return cl_wrap(err, "boot");
+    set_fault_around(args.fault_around);
+    if (load_modules(err) < 0 || mount_root(&args, &scratch, err) < 0 || mount_dev(err) < 0 ||
         open_channel(&chan, err) < 0 || switch_root(err) < 0 || loopback_up(err) < 0)
         return cl_wrap(err, "boot");
     ret_boot->chan_fd = cl_steal_fd(&chan);

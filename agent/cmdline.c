@@ -56,19 +56,31 @@ static int parse_verity(const char *value, struct verity_args *ret, struct cl_er
     return 0;
 }
 
+/* What follows `name` in the word; NULL = it is another. */
+static const char *value_of(const char *word, const char *name)
+{
+    size_t n = strlen(name);
+    return strncmp(word, name, n) == 0 ? word + n : NULL;
+}
+
+static int take_bytes(const char *name, const char *value, uint64_t *ret, struct cl_err *err)
+{
+    if (!parse_number(value, strlen(value), ret))
+        return cl_fail(err, CL_E_INVALID, 0, "%s: want a number of bytes", name);
+    return 0;
+}
+
 static int take_word(const char *word, struct boot_args *args, struct cl_err *err)
 {
-    static const char verity[] = "cloche.verity=", scratch[] = "cloche.scratch=";
-    if (strncmp(word, verity, sizeof verity - 1) == 0) {
+    const char *value;
+    if ((value = value_of(word, "cloche.verity=")) != NULL) {
         args->has_verity = true;
-        return parse_verity(word + sizeof verity - 1, &args->verity, err);
+        return parse_verity(value, &args->verity, err);
     }
-    if (strncmp(word, scratch, sizeof scratch - 1) == 0) {
-        const char *value = word + sizeof scratch - 1;
-        if (!parse_number(value, strlen(value), &args->scratch_bytes))
-            return cl_fail(err, CL_E_INVALID, 0, "cloche.scratch: want a number of bytes");
-        return 0;
-    }
+    if ((value = value_of(word, "cloche.scratch=")) != NULL)
+        return take_bytes("cloche.scratch", value, &args->scratch_bytes, err);
+    if ((value = value_of(word, "cloche.fault_around=")) != NULL)
+        return take_bytes("cloche.fault_around", value, &args->fault_around, err);
     if (strcmp(word, "cloche.disk=1") == 0)
         args->has_disk = true;
     else if (strcmp(word, "cloche.noverity=1") == 0)

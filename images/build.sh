@@ -18,6 +18,7 @@ kernel_meta=linux-image-cloud-amd64
 # the channel is a port of virtio_console (QEMU) or a vsock connection (cloche-vmm)
 kernel_modules="virtio_mmio virtio_blk virtio_console vmw_vsock_virtio_transport virtio-rng virtio_balloon dm-verity erofs overlay ext4"
 cmdline="console=ttyS0 panic=-1 quiet cryptomgr.notests random.trust_cpu=on no_timer_check lsm= ipv6.disable=1 numa=off nowatchdog 8250.nr_uarts=1 pci=off mitigations=off"
+fault_around=262144 # bytes; what page faults cost a guest is told in docs/results/vmm.md
 
 say() { echo "images: $*" >&2; }
 die() { echo "images: error: $1" >&2; [ $# -lt 2 ] || echo "images: remedy: $2" >&2; exit 1; }
@@ -236,7 +237,7 @@ initrd_sha=$(digest "$image/initrd")
 rootfs_sha=$(digest "$image/rootfs.img")
 scratch_sha=$(digest "$image/scratch.img")
 packages_sha=$(digest "$root_cache/lock")
-full_cmdline="$cmdline cloche.verity=$verity_root:$data_blocks:$data_blocks:$SALT cloche.disk=1"
+full_cmdline="$cmdline cloche.verity=$verity_root:$data_blocks:$data_blocks:$SALT cloche.disk=1 cloche.fault_around=$fault_around"
 image_key=$(printf '%s\n' "cloche image 1" "$agent_sha" "$vmlinux_sha" "$kernel_version" "$initrd_sha" \
     "$verity_root" "$full_cmdline" "$protocol_major" "$scratch_sha" "$WARM_UP" "$CONTEXTS" | text_digest)
 cat > "$image/manifest.json" << EOF

@@ -16,7 +16,8 @@ static void test_a_whole_line_is_understood(void **state)
     (void)state;
     struct boot_args args;
     const char *text =
-        "console=ttyS0 quiet cloche.verity=" HASH ":100:101:00ff cloche.scratch=65536\n";
+        "console=ttyS0 quiet cloche.verity=" HASH ":100:101:00ff cloche.scratch=65536 "
+        "cloche.fault_around=262144\n";
     assert_int_equal(cmdline_parse(text, &args, NULL), 0);
     assert_true(args.has_verity && !args.noverity);
     assert_string_equal(args.verity.root_hash, HASH);
@@ -24,6 +25,7 @@ static void test_a_whole_line_is_understood(void **state)
     assert_int_equal(args.verity.data_blocks, 100);
     assert_int_equal(args.verity.hash_start, 101);
     assert_int_equal(args.scratch_bytes, 65536);
+    assert_int_equal(args.fault_around, 262144);
 }
 
 static void test_without_a_hash_the_boot_is_refused(void **state)
@@ -53,6 +55,7 @@ static void test_misspelt_words_are_refused(void **state)
         "cloche.verity=" HASH ":-1:2:00",
         "cloche.noverity=1 cloche.scratch=1k",
         "cloche.noverity=1 cloche.scratch=",
+        "cloche.noverity=1 cloche.fault_around=64k",
         "cloche.noverity=1 cloche.unknown",
     };
     for (size_t i = 0; i < CL_COUNT(bad); i++) {
