@@ -49,6 +49,19 @@ bool plan_template_is_built(const char *template_dir, const char *name)
     return n < PATH_TEXT && access(path, R_OK) == 0;
 }
 
+void plan_list_built(const struct plan *p, char *out, size_t size)
+{
+    char names[PROC_ARG];
+    size_t n = 0;
+    (void)snprintf(names, sizeof names, "%s", p->templates);
+    out[0] = '\0';
+    char *save = NULL;
+    for (char *name = strtok_r(names, ", ", &save); name; name = strtok_r(NULL, ", ", &save)) {
+        if (n < size && plan_template_is_built(p->template_dir, name))
+            n += (size_t)snprintf(out + n, size - n, "%s%s", n ? " " : "", name);
+    }
+}
+
 void plan_template_dir(const struct cli_paths *p, char out[static PATH_TEXT])
 {
     static const char built_by_root[] = "/var/lib/cloche/templates";
@@ -248,6 +261,22 @@ static int make_signing_key(const struct plan *p, struct cl_err *err)
     return strcmp(own, p->template_dir) == 0 ? signing_key_ensure(key, pub, err) : 0;
 }
 
+/* Templates that were brought from elsewhere came without the key that signed them: the worker
+ * would take none. */
+static int check_signer(const struct plan *p, struct cl_err *err)
+{
+    char built[ENDPOINT_TEXT], pub[PATH_TEXT];
+    path_join(pub, p->template_dir, "signing.pub");
+    plan_list_built(p, built, sizeof built);
+    if (built[0] && access(pub, R_OK) < 0)
+        return cl_fail(err, CL_E_NOTFOUND, 0,
+                       "no '%s', so nobody knows who signed the templates there (%s)\n"
+                       "copy it from where they were built, or build them here: "
+                       "cloche template build NAME",
+                       pub, built);
+    return 0;
+}
+
 int plan_prepare(const struct cli_opts *o, struct plan *p, struct cl_err *err)
 {
     (void)o;
@@ -257,7 +286,7 @@ int plan_prepare(const struct cli_opts *o, struct plan *p, struct cl_err *err)
                             users_check_path(p->paths.run, err) < 0))
         return -1;
     if (make_folders(p, err) < 0 || write_redis_conf(p, err) < 0 || make_certs(p, err) < 0 ||
-        make_signing_key(p, err) < 0)
+        make_signing_key(p, err) < 0 || check_signer(p, err) < 0)
         return -1;
     return link_admin_key(p, err);
 }

@@ -64,6 +64,8 @@ int plan_arguments(const struct cli_opts *o, struct plan *p, struct cl_err *err)
 /* Where templates are: CLOCHE_TEMPLATE_DIR, the state folder, or those that root built. */
 void plan_template_dir(const struct cli_paths *p, char out[static PATH_TEXT]);
 bool plan_template_is_built(const char *template_dir, const char *name);
+/* Of the wanted templates those that are built, separated by spaces; cut where size ends. */
+void plan_list_built(const struct plan *p, char *out, size_t size);
 
 /* --- parts -------------------------------------------------------------------------------------
  */

@@ -62,6 +62,17 @@ def exits(sentence, p, code, out=None, err=None):
 
 
 @suite.scenario
+def templates_of_nobody(c):
+    """Brought from elsewhere, without the key that signed them."""
+    brought = c.dir / "brought"
+    brought.mkdir()
+    (brought / "base").symlink_to(IMAGES / "base")
+    exits("templates without their signer's key are refused before anything starts",
+          c("up", "--templates", "base", env={"CLOCHE_TEMPLATE_DIR": str(brought)}), 1, err="signing.pub")
+    check("… and nothing runs", c("status").returncode != 0)
+
+
+@suite.scenario
 def comes_up(c):
     p = c("up", "--templates", "base,python")
     exits("up is ready", p, 0)
