@@ -31,9 +31,8 @@ struct boot_args {
     bool has_verity;
     struct verity_args verity;
     uint64_t scratch_bytes; /* of the tmpfs, where there is no disk; 0 = half of the memory */
-    uint64_t
-        fault_around; /* bytes of a file that a page fault maps at once; 0 = the kernel's own */
-    bool has_disk;    /* the writable layer is on the disk with the serial "scratch" */
+    uint64_t fault_around;  /* bytes of a file that a page fault maps; 0 = the kernel's own */
+    bool has_disk;          /* the writable layer is on the disk with the serial "scratch" */
 };
 
 /* cloche.verity=<root hash>:<data blocks>:<hash start block>:<salt>  cloche.noverity=1
