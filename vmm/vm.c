@@ -302,6 +302,18 @@ static struct acpi_machine machine_of(const struct vm *vm)
     return machine;
 }
 
+/* Such a kernel works, but several times as slowly: whoever reads its console shall know. */
+static void tell_of_transitions(struct serial *serial, int patched)
+{
+    char line[128];
+    int n = snprintf(line, sizeof line,
+                     "cloche-vmm: this kernel's hypercalls are slow: %d of the %d known places "
+                     "that make them were found\n",
+                     patched, XENPV_PLACES);
+    if (patched < XENPV_PLACES)
+        serial_print(serial, (const uint8_t *)line, (size_t)n);
+}
+
 static int boot_xenpv(struct vm *vm, struct cl_err *err)
 {
     struct xenpv_entry entries[XENPV_VCPUS_MAX];
@@ -313,9 +325,12 @@ static int boot_xenpv(struct vm *vm, struct cl_err *err)
                                 .is_isolated = vm->config.is_isolated,
                                 .now_ns = cl_wall_ns(),
                                 .tsc = __rdtsc()};
-    if (vcpu_state_tsc_khz(vm->vcpus[0].fd, &input.tsc_khz, err) < 0 ||
-        xenpv_load(&vm->mem, &input, &vm->xenpv, entries, err) < 0)
+    if (vcpu_state_tsc_khz(vm->vcpus[0].fd, &input.tsc_khz, err) < 0)
         return -1;
+    int patched = xenpv_load(&vm->mem, &input, &vm->xenpv, entries, err);
+    if (patched < 0)
+        return -1;
+    tell_of_transitions(&vm->serial, patched);
     for (unsigned i = 0; i < vm->n_vcpus; i++) {
         if (xenpv_set_registers(vm->vcpus[i].fd, &entries[i], &vm->cpuid[i], err) < 0)
             return -1;

@@ -33,7 +33,10 @@
 #include "vmm/mem.h"
 #include "vmm/serial.h"
 
-enum { XENPV_VCPUS_MAX = 4 };
+enum {
+    XENPV_VCPUS_MAX = 4,
+    XENPV_PLACES = 2, /* of a kernel, from which all of its hypercalls are made */
+};
 
 /* What the machine keeps. */
 struct xenpv {
@@ -66,14 +69,15 @@ struct xenpv_entry {
 };
 
 /* Kernel, initrd, shim and all that Xen would tell the kernel, into memory, which must be zero and
- * at most 3 GiB.  INVALID names what the kernel lacks. */
+ * at most 3 GiB.  Returns how many places of its code xenpv_patch() found.  INVALID names what the
+ * kernel lacks. */
 int xenpv_load(const struct guest_mem *mem, const struct xenpv_input *input,
                struct xenpv *ret_xenpv, struct xenpv_entry ret_entries[static XENPV_VCPUS_MAX],
                struct cl_err *err) CL_MUST;
 /* What xenpv_load() does to the kernel's code: in n bytes of it, at text, hypercalls become calls
- * of the shim, at these two addresses.  How many of two places were found; what was not stays as it
- * is, and costs a transition each time. */
-unsigned xenpv_patch(uint8_t *text, size_t n, uint64_t hypercall, uint64_t iret);
+ * of the shim, at these two addresses.  How many of XENPV_PLACES were found; what was not stays as
+ * it is, and costs a transition each time. */
+int xenpv_patch(uint8_t *text, size_t n, uint64_t hypercall, uint64_t iret);
 /* A vCPU to its entry, with its local APIC; its TSC becomes the host's. */
 int xenpv_set_registers(int vcpu_fd, const struct xenpv_entry *entry,
                         const struct kvm_cpuid_table *cpuid, struct cl_err *err) CL_MUST;

@@ -195,16 +195,17 @@ static int put_start_info(const struct guest_mem *mem, const struct places *p,
 }
 
 /* The kernel's code is in the segment of its entry in 64-bit mode, its first. */
-static void patch(const struct guest_mem *mem, const struct elf_image *image,
-                  const struct shim_head *head, unsigned vcpus)
+static int patch(const struct guest_mem *mem, const struct elf_image *image,
+                 const struct shim_head *head, unsigned vcpus)
 {
     const struct elf_segment *first = &image->segments[0];
     uint64_t hypercall = vcpus > 1 ? head->find_hypercall : head->hypercall;
     uint64_t iret = vcpus > 1 ? head->find_iret : head->iret;
     struct iovec text;
-    if (first->file_bytes > 0 &&
-        gm_iov(mem, (struct gpa){first->gpa}, first->file_bytes, &text) == 0)
-        (void)xenpv_patch(text.iov_base, text.iov_len, hypercall, iret);
+    if (first->file_bytes == 0 ||
+        gm_iov(mem, (struct gpa){first->gpa}, first->file_bytes, &text) < 0)
+        return 0;
+    return xenpv_patch(text.iov_base, text.iov_len, hypercall, iret);
 }
 
 int xenpv_load(const struct guest_mem *mem, const struct xenpv_input *input,
@@ -235,11 +236,11 @@ int xenpv_load(const struct guest_mem *mem, const struct xenpv_input *input,
         put_tables(&ram, &p, &xen, area.slots, err) < 0 ||
         put_start_info(&ram, &p, input, &initrd, &xen, err) < 0)
         return -1;
-    patch(&ram, &image, &area.head, input->vcpus);
+    int patched = patch(&ram, &image, &area.head, input->vcpus);
     area.entries[0].rip = xen.entry;
     area.entries[0].rsp = xen.virt_base + p.stack + XENPV_PAGE;
     area.entries[0].rsi = xen.virt_base + p.start_info;
     memcpy(ret_entries, area.entries, input->vcpus * sizeof *ret_entries);
     *ret_xenpv = (struct xenpv){.on = true, .area = ram.low};
-    return 0;
+    return patched;
 }

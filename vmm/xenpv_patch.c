@@ -78,7 +78,7 @@ static bool patch_iret(uint8_t *text, size_t n, uint64_t target)
     return true;
 }
 
-unsigned xenpv_patch(uint8_t *text, size_t n, uint64_t hypercall, uint64_t iret)
+int xenpv_patch(uint8_t *text, size_t n, uint64_t hypercall, uint64_t iret)
 {
-    return (unsigned)patch_hypercall(text, n, hypercall) + (unsigned)patch_iret(text, n, iret);
+    return patch_hypercall(text, n, hypercall) + patch_iret(text, n, iret);
 }

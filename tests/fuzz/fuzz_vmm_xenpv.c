@@ -173,14 +173,14 @@ static void patch(const uint8_t *data, size_t n)
     size_t changed = 0;
     CL_ASSERT(text);
     memcpy(text, data, n);
-    unsigned places = xenpv_patch(text, n, hypercall, iret);
+    int places = xenpv_patch(text, n, hypercall, iret);
     for (size_t i = 0; i < n; i++)
         changed += text[i] != data[i];
-    CL_ASSERT(places <= 2 && (changed > 0) == (places > 0) && changed <= CHANGED_MAX);
-    if (places == 2)
+    CL_ASSERT(places <= XENPV_PLACES && (changed > 0) == (places > 0) && changed <= CHANGED_MAX);
+    if (places == XENPV_PLACES)
         CL_ASSERT((memmem(text, n, &hypercall, 8) || memmem(text, n, &of_endbr, 8)) &&
                   memmem(text, n, &iret, 8));
-    CL_ASSERT(places != 2 || xenpv_patch(text, n, hypercall, iret) == 0);
+    CL_ASSERT(places != XENPV_PLACES || xenpv_patch(text, n, hypercall, iret) == 0);
     free(text);
 }
 

@@ -481,6 +481,19 @@ static void test_hypercalls_become_calls(void **state)
     assert_memory_equal(text, was, IRET_AT);
 }
 
+static void test_loading_tells_how_many_places_were_found(void **state)
+{
+    struct kernel k = good();
+    struct world w;
+    (void)state;
+    put_stubs(k.code);
+    assert_int_equal(load(&w, &k, MEM, ""), XENPV_PLACES);
+    gm_unmap(&w.mem);
+    memset(k.code + IRET_AT, 0x90, 16);
+    assert_int_equal(load(&w, &k, MEM, ""), 1);
+    gm_unmap(&w.mem);
+}
+
 static void test_a_stub_may_begin_with_endbr64(void **state)
 {
     static const uint8_t endbr[SHIM_ENDBR_BYTES] = {0xf3, 0x0f, 0x1e, 0xfa};
@@ -646,6 +659,7 @@ int main(void)
         cmocka_unit_test(test_memory_must_have_room),
         cmocka_unit_test(test_all_memory_that_it_may_have_can_be_mapped),
         cmocka_unit_test(test_hypercalls_become_calls),
+        cmocka_unit_test(test_loading_tells_how_many_places_were_found),
         cmocka_unit_test(test_a_stub_may_begin_with_endbr64),
         cmocka_unit_test(test_a_letter_is_bounded),
         cmocka_unit_test(test_a_guest_that_gives_up_says_why),
