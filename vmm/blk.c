@@ -135,7 +135,8 @@ static bool handle(const struct blk *b, struct virtq_chain *c, uint32_t *ret_wri
 static void blk_notify(void *dev, unsigned queue)
 {
     struct blk *b = dev;
-    for (int i = 0; i < QUEUE_LEN && virtio_pop(&b->v, queue, &b->chain); i++) {
+    int n = 0;
+    for (; n < QUEUE_LEN && virtio_pop(&b->v, queue, &b->chain); n++) {
         uint32_t written = 0;
         if (!handle(b, &b->chain, &written)) {
             virtio_fail(&b->v, VIRTQ_FAULT_SHAPE);
@@ -143,7 +144,8 @@ static void blk_notify(void *dev, unsigned queue)
         }
         virtio_push(&b->v, queue, &b->chain, written);
     }
-    virtio_signal(&b->v, queue);
+    if (n > 0)
+        virtio_signal(&b->v, queue);
 }
 
 static void blk_config_read(void *dev, uint32_t at, void *dst, uint32_t n)

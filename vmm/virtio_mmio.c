@@ -502,9 +502,9 @@ int virtio_load(struct virtio *v, struct state_reader *r, struct cl_err *err)
 
 void virtio_kick(struct virtio *v)
 {
+    if (v->isr != 0)
+        irq_raise(&v->irq);
     for (unsigned i = 0; i < v->ops->n_queues; i++)
         if (is_at_work(v, i))
             v->ops->notify(v->dev, i);
-    if (virtio_is_live(v))
-        interrupt(v, ISR_USED);
 }

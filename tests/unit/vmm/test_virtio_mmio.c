@@ -23,9 +23,11 @@ static void echo_notify(void *dev, unsigned queue)
 {
     struct echo *e = dev;
     e->notified[queue]++;
-    while (virtio_pop(&e->v, queue, &e->chain))
+    bool any = false;
+    for (; virtio_pop(&e->v, queue, &e->chain); any = true)
         virtio_push(&e->v, queue, &e->chain, 0);
-    virtio_signal(&e->v, queue);
+    if (any)
+        virtio_signal(&e->v, queue);
 }
 
 static void echo_reset(void *dev)
@@ -379,6 +381,27 @@ static void test_a_saved_device_goes_on_where_it_was(void **state)
     assert_int_equal(drv_r(&back.v, 0x60), 1);
 }
 
+static void test_a_restored_device_repeats_what_was_not_acknowledged(void **state)
+{
+    (void)state;
+    const struct drv_desc piece = {DRV_DATA, 4, DRV_WRITE, 0};
+    static struct echo back;
+    uint8_t data[1024];
+    drv_start(&drv, &echo.v, SIZE);
+    drv_chain(&drv, 0, SIZE, 0, &piece, 1);
+    drv_notify(&echo.v, 0);
+    assert_int_equal(load(data, save(data, sizeof data), &back), 0);
+    unsigned irqs = drv.irqs;
+    virtio_kick(&back.v);
+    assert_int_equal(drv.irqs, irqs + 1);
+    assert_int_equal(drv_r(&back.v, 0x60), 1);
+    drv_w(&echo.v, 0x64, 1);
+    assert_int_equal(load(data, save(data, sizeof data), &back), 0);
+    virtio_kick(&back.v);
+    assert_int_equal(drv.irqs, irqs + 1);
+    assert_int_equal(drv_r(&back.v, 0x60), 0);
+}
+
 static void test_a_broken_device_is_saved_as_one(void **state)
 {
     (void)state;
@@ -439,6 +462,7 @@ int main(void)
         T(test_what_registers_say),
         T(test_config_space_is_bounded),
         T(test_a_saved_device_goes_on_where_it_was),
+        T(test_a_restored_device_repeats_what_was_not_acknowledged),
         T(test_a_broken_device_is_saved_as_one),
         T(test_a_hostile_state_keeps_the_rules),
     };
