@@ -45,16 +45,14 @@ static void take_pages(struct balloon *b)
 static void balloon_notify(void *dev, unsigned queue)
 {
     struct balloon *b = dev;
-    int n = 0;
-    for (; n < QUEUE_LEN && virtio_pop(&b->v, queue, &b->chain); n++) {
+    for (int i = 0; i < QUEUE_LEN && virtio_pop(&b->v, queue, &b->chain); i++) {
         if (queue == QUEUE_REPORTING)
             take_report(b);
         else if (queue == QUEUE_INFLATE)
             take_pages(b);
         virtio_push(&b->v, queue, &b->chain, 0);
     }
-    if (n > 0)
-        virtio_signal(&b->v, queue);
+    virtio_signal(&b->v, queue);
 }
 
 static void balloon_reset(void *dev)

@@ -135,8 +135,7 @@ static bool handle(const struct blk *b, struct virtq_chain *c, uint32_t *ret_wri
 static void blk_notify(void *dev, unsigned queue)
 {
     struct blk *b = dev;
-    int n = 0;
-    for (; n < QUEUE_LEN && virtio_pop(&b->v, queue, &b->chain); n++) {
+    for (int i = 0; i < QUEUE_LEN && virtio_pop(&b->v, queue, &b->chain); i++) {
         uint32_t written = 0;
         if (!handle(b, &b->chain, &written)) {
             virtio_fail(&b->v, VIRTQ_FAULT_SHAPE);
@@ -144,8 +143,7 @@ static void blk_notify(void *dev, unsigned queue)
         }
         virtio_push(&b->v, queue, &b->chain, written);
     }
-    if (n > 0)
-        virtio_signal(&b->v, queue);
+    virtio_signal(&b->v, queue);
 }
 
 static void blk_config_read(void *dev, uint32_t at, void *dst, uint32_t n)

@@ -54,7 +54,6 @@ static enum sent send_frame(struct net *n, struct span *out)
 
 static void take_frames(struct net *n)
 {
-    uint16_t before = n->v.queue[QUEUE_TX].next_used;
     n->wire_full = false;
     for (int i = 0; i < QUEUE_LEN && virtio_pop(&n->v, QUEUE_TX, &n->chain); i++) {
         enum sent sent = n->chain.in.n > 0 ? DROPPED : send_frame(n, &n->chain.out);
@@ -66,8 +65,7 @@ static void take_frames(struct net *n)
         n->dropped += sent == DROPPED;
         virtio_push(&n->v, QUEUE_TX, &n->chain, 0);
     }
-    if (n->v.queue[QUEUE_TX].next_used != before)
-        virtio_signal(&n->v, QUEUE_TX);
+    virtio_signal(&n->v, QUEUE_TX);
 }
 
 /* ---- from the wire to the guest ---- */
@@ -129,12 +127,10 @@ static bool feed_one(struct net *n)
 
 static void feed_guest(struct net *n)
 {
-    uint16_t before = n->v.queue[QUEUE_RX].next_used;
     for (int i = 0; i < NET_FRAMES_PER_TURN && can_feed(n); i++)
         if (!feed_one(n))
             break;
-    if (n->v.queue[QUEUE_RX].next_used != before)
-        virtio_signal(&n->v, QUEUE_RX);
+    virtio_signal(&n->v, QUEUE_RX);
 }
 
 /* ---- the device ---- */

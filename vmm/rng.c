@@ -26,16 +26,14 @@ static uint32_t fill(struct span *in)
 static void rng_notify(void *dev, unsigned queue)
 {
     struct rng *r = dev;
-    int n = 0;
-    for (; n < QUEUE_LEN && virtio_pop(&r->v, queue, &r->chain); n++) {
+    for (int i = 0; i < QUEUE_LEN && virtio_pop(&r->v, queue, &r->chain); i++) {
         if (r->chain.out.n > 0 || r->chain.in.n == 0) { /* §5.4.6.1 */
             virtio_fail(&r->v, VIRTQ_FAULT_SHAPE);
             return;
         }
         virtio_push(&r->v, queue, &r->chain, fill(&r->chain.in));
     }
-    if (n > 0)
-        virtio_signal(&r->v, queue);
+    virtio_signal(&r->v, queue);
 }
 
 static const struct virtio_ops rng_ops = {

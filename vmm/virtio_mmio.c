@@ -106,7 +106,11 @@ void virtio_push(struct virtio *v, unsigned queue, const struct virtq_chain *cha
 
 void virtio_signal(struct virtio *v, unsigned queue)
 {
-    if (virtio_is_live(v) && virtq_wants_irq(&v->queue[queue]))
+    struct virtq *q = &v->queue[queue];
+    if (!virtio_is_live(v) || q->told == q->next_used)
+        return;
+    q->told = q->next_used;
+    if (virtq_wants_irq(q))
         interrupt(v, ISR_USED);
 }
 
@@ -451,7 +455,7 @@ static int load_queue(struct virtio *v, unsigned i, struct state_reader *r, stru
     if (fault != VIRTQ_NO_FAULT)
         return cl_fail(err, CL_E_INVALID, 0, "saved queue %u: %s", i, virtq_fault_name(fault));
     v->queue[i].next_avail = next_avail;
-    v->queue[i].next_used = next_used;
+    v->queue[i].next_used = v->queue[i].told = next_used;
     return 0;
 }
 

@@ -114,7 +114,7 @@ bool virtio_pop(struct virtio *v, unsigned queue, struct virtq_chain *ret) CL_MU
 void virtio_unpop(struct virtio *v, unsigned queue);
 void virtio_push(struct virtio *v, unsigned queue, const struct virtq_chain *chain,
                  uint32_t written);
-/* Interrupt for what was pushed, unless the driver asked for none. */
+/* Interrupt for what was pushed since the last time, unless the driver asked for none. */
 void virtio_signal(struct virtio *v, unsigned queue);
 /* DEVICE_NEEDS_RESET (§2.1.2): tell the driver, and do nothing more until it resets. */
 void virtio_fail(struct virtio *v, enum virtq_fault why);

@@ -47,6 +47,7 @@ struct virtq {
     uint16_t size;               /* a power of two */
     uint16_t next_avail;         /* free-running, as the ring's own indexes */
     uint16_t next_used;
+    uint16_t told; /* next_used at the last virtio_signal() */
     struct gpa desc, driver, device;
     enum virtq_fault fault;
 };

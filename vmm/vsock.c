@@ -325,7 +325,6 @@ static enum virtq_fault take_packet(struct vsock *s)
 
 static void take_packets(struct vsock *s)
 {
-    uint16_t before = s->v.queue[QUEUE_TX].next_used;
     for (int i = 0; i < QUEUE_LEN; i++) {
         if (s->n_strangers == VSOCK_RESETS_MAX && !send_resets(s))
             break; /* go on when the guest gives room */
@@ -336,8 +335,7 @@ static void take_packets(struct vsock *s)
             virtio_fail(&s->v, fault);
         virtio_push(&s->v, QUEUE_TX, &s->chain, 0);
     }
-    if (s->v.queue[QUEUE_TX].next_used != before)
-        virtio_signal(&s->v, QUEUE_TX);
+    virtio_signal(&s->v, QUEUE_TX);
 }
 
 /* ---- the device ---- */
@@ -360,15 +358,13 @@ static void end_what_is_over(struct vsock *s)
 
 static void pump(struct vsock *s)
 {
-    uint16_t before = s->v.queue[QUEUE_RX].next_used;
     take_packets(s);
     drain_to_host(s);
     owe_credit(s);
     if (send_owed(s) && send_resets(s))
         feed_guest(s);
     (void)send_owed(s); /* that the host has ended */
-    if (s->v.queue[QUEUE_RX].next_used != before)
-        virtio_signal(&s->v, QUEUE_RX);
+    virtio_signal(&s->v, QUEUE_RX);
     end_what_is_over(s);
 }
 

@@ -23,11 +23,9 @@ static void echo_notify(void *dev, unsigned queue)
 {
     struct echo *e = dev;
     e->notified[queue]++;
-    bool any = false;
-    for (; virtio_pop(&e->v, queue, &e->chain); any = true)
+    while (virtio_pop(&e->v, queue, &e->chain))
         virtio_push(&e->v, queue, &e->chain, 0);
-    if (any)
-        virtio_signal(&e->v, queue);
+    virtio_signal(&e->v, queue);
 }
 
 static void echo_reset(void *dev)
@@ -247,6 +245,21 @@ static void test_notifies_that_nobody_hears(void **state)
 }
 
 /* Every offset, width and a few values: only a 32-bit access at its place does anything. */
+static void test_a_notify_for_nothing_is_not_answered(void **state)
+{
+    (void)state;
+    const struct drv_desc piece = {DRV_DATA, 4, DRV_WRITE, 0};
+    drv_start(&drv, &echo.v, SIZE);
+    drv_notify(&echo.v, 0);
+    assert_int_equal(drv.irqs, 0);
+    drv_chain(&drv, 0, SIZE, 0, &piece, 1);
+    drv_notify(&echo.v, 0);
+    assert_int_equal(drv.irqs, 1);
+    drv_notify(&echo.v, 0);
+    drv_notify(&echo.v, 1);
+    assert_int_equal(drv.irqs, 1);
+}
+
 static void test_a_deferred_device_is_notified_when_it_is_served(void **state)
 {
     (void)state;
@@ -412,8 +425,10 @@ static void test_a_broken_device_is_saved_as_one(void **state)
     drv_notify(&echo.v, 0);
     assert_int_equal(load(data, save(data, sizeof data), &back), 0);
     assert_int_equal(drv_r(&back.v, 0x70), 0x4f);
+    unsigned irqs = drv.irqs;
     virtio_kick(&back.v);
     assert_int_equal(back.notified[0], 0);
+    assert_int_equal(drv.irqs, irqs + 1); /* the driver has not heard of it yet */
 }
 
 /* Each byte of a state set to each of some values: it is refused, or what came in keeps the rules.
@@ -457,6 +472,7 @@ int main(void)
         T(test_a_bad_queue_breaks_the_device_at_driver_ok),
         T(test_a_broken_ring_stops_the_device_until_a_reset),
         T(test_notifies_that_nobody_hears),
+        T(test_a_notify_for_nothing_is_not_answered),
         T(test_a_deferred_device_is_notified_when_it_is_served),
         T(test_width_games),
         T(test_what_registers_say),
