@@ -86,6 +86,8 @@ static int connect_to_server(void)
         if (errno != EINTR) /* libFuzzer's alarm, which would end a connect() that waits */
             abort();
     }
+    if (connected.revents != POLLOUT)
+        abort();
     return fd;
 }
 
