@@ -306,12 +306,13 @@ static struct acpi_machine machine_of(const struct vm *vm)
 static void tell_of_transitions(struct serial *serial, int patched)
 {
     char line[128];
+    if (patched == XENPV_PLACES)
+        return;
     int n = snprintf(line, sizeof line,
                      "cloche-vmm: this kernel's hypercalls are slow: %d of the %d known places "
                      "that make them were found\n",
                      patched, XENPV_PLACES);
-    if (patched < XENPV_PLACES)
-        serial_print(serial, (const uint8_t *)line, (size_t)n);
+    serial_print(serial, (const uint8_t *)line, (size_t)n);
 }
 
 static int boot_xenpv(struct vm *vm, struct cl_err *err)
