@@ -244,7 +244,6 @@ static void test_notifies_that_nobody_hears(void **state)
     assert_int_equal(echo.v.refused, 6);
 }
 
-/* Every offset, width and a few values: only a 32-bit access at its place does anything. */
 static void test_a_notify_for_nothing_is_not_answered(void **state)
 {
     (void)state;
@@ -286,6 +285,7 @@ static void test_a_deferred_device_is_notified_when_it_is_served(void **state)
     assert_int_equal(echo.notified[0], 0);
 }
 
+/* Every offset, width and a few values: only a 32-bit access at its place does anything. */
 static void test_width_games(void **state)
 {
     (void)state;
