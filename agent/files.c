@@ -168,6 +168,8 @@ static int take_results(struct files *files, struct gate *gate, struct chan *cha
         ssize_t n = recv(files->ctl, packed, sizeof packed, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return 0;
+        if (n < 0 && errno == ECONNRESET)
+            continue; /* it ended with our commit unread; its result comes after this, once */
         Cloche__V1__GuestFileResult *result =
             n < 1 ? NULL : cloche__v1__guest_file_result__unpack(NULL, (size_t)n - 1, packed + 1);
         int rc = result ? send_result(files, gate, chan, result, err)

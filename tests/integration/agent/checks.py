@@ -432,6 +432,13 @@ def writes_replace_or_leave_no_trace(g):
 
 
 @check
+def a_write_that_fails_says_why_though_all_data_had_come(g):
+    for _ in range(100):
+        result = file_op(g, "WRITE", "/usr/bin/evil", b"x")[0]
+        expect(result.error_number == 13, result)
+
+
+@check
 def permissions_are_the_users(g):
     expect(file_op(g, "READ", "/etc/shadow")[0].error_number == 13)
     expect(file_op(g, "READ", "/etc/shadow", user=AS_ROOT)[0].error_number == 0)
