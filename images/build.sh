@@ -6,7 +6,8 @@
 # Result: DIR/NAME/<key>/{vmlinux,initrd,rootfs.img,manifest.json,manifest.sig}, and the link
 # DIR/NAME/current.  Everything is made in a temporary folder and renamed; a build that fails
 # leaves what was there.  DIR/.cache holds the kernel and finished root file systems; when nothing
-# changed the second run only looks.
+# changed the second run only looks.  Exit: 0; 75 when the mirror failed though it was tried again; 1
+# for every other error.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 started=$(date +%s)
@@ -18,10 +19,17 @@ kernel_meta=linux-image-cloud-amd64
 # the channel is a port of virtio_console (QEMU) or a vsock connection (cloche-vmm)
 kernel_modules="virtio_mmio virtio_blk virtio_console vmw_vsock_virtio_transport virtio-rng virtio_balloon dm-verity erofs overlay ext4"
 cmdline="console=ttyS0 panic=-1 quiet cryptomgr.notests random.trust_cpu=on no_timer_check lsm= ipv6.disable=1 numa=off nowatchdog 8250.nr_uarts=1 pci=off mitigations=off"
+mirror_tries=3                           # of a whole run; apt tries each file four times within 7 s
+: "${CLOCHE_MIRROR_PAUSE:=10}"           # s before the second try, twice that before the third
+EX_TEMPFAIL=75 # of sysexits.h
 fault_around=262144 # bytes; what page faults cost a guest is told in docs/results/vmm.md
 
 say() { echo "images: $*" >&2; }
-die() { echo "images: error: $1" >&2; [ $# -lt 2 ] || echo "images: remedy: $2" >&2; exit 1; }
+die() { # die CAUSE [REMEDY [STATUS]]
+    echo "images: error: $1" >&2
+    [ $# -lt 2 ] || echo "images: remedy: $2" >&2
+    exit "${3:-1}"
+}
 timed() { # timed TEXT COMMAND...: a line with the seconds it took
     text=$1; shift; begin=$(date +%s); "$@"; say "$text: $(($(date +%s) - begin)) s"
 }
@@ -88,13 +96,24 @@ bootstrap() { # bootstrap VARIANT INCLUDE HOOKS...: one run of mmdebstrap; nothi
     variant=$1 include=$2; shift 2
     mode=root
     [ "$(id -u)" = 0 ] || mode=unshare
-    mmdebstrap --quiet --variant=$variant --mode=$mode --format=null --architectures=amd64 \
+    try=1 # not --quiet: only its progress says which file apt could not fetch, and why
+    until mmdebstrap --variant=$variant --mode=$mode --format=null --architectures=amd64 \
         --aptopt='Apt::Install-Recommends false' --aptopt='Acquire::Languages "none"' \
         --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
         --dpkgopt='path-exclude=/usr/share/doc/*' --include="$include" "$@" \
-        "$SUITE" /dev/null ${mirror:+"$mirror"} > "$work/mmdebstrap.log" 2>&1 && return
-    tail -20 "$work/mmdebstrap.log" >&2
-    die "mmdebstrap failed" "a locked version may have left the mirror: --update-lock, or --mirror of snapshot.debian.org; without root, newuidmap and a subuid range are needed"
+        "$SUITE" /dev/null ${mirror:+"$mirror"} > "$work/mmdebstrap.log" 2>&1; do
+        cause=$(sed -n 's/^E: Failed to fetch //p' "$work/mmdebstrap.log" | head -1)
+        if [ -z "$cause" ]; then
+            tail -20 "$work/mmdebstrap.log" >&2
+            die "mmdebstrap failed" "a locked version may have left the mirror: --update-lock, or --mirror of snapshot.debian.org; without root, newuidmap and a subuid range are needed"
+        fi
+        [ $try -lt $mirror_tries ] ||
+            die "the mirror failed $try times: $cause" "try again later, or name another one by --mirror" $EX_TEMPFAIL
+        pause=$((try * CLOCHE_MIRROR_PAUSE))
+        say "the mirror failed, the next try is in $pause s: $cause"
+        sleep $pause
+        try=$((try + 1))
+    done
 }
 
 build_module() { # build_module RELEASE: $work/module/cloche_xenpv.ko, for the kernel of that release

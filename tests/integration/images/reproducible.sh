@@ -15,11 +15,20 @@ for tool in mmdebstrap mkfs.erofs veritysetup; do
 done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+status=0
+CLOCHE_MIRROR_PAUSE=0 "$root/images/build.sh" "$name" --out "$work/none" --agent "$agent" --key "$work/key.pem" \
+    --mirror http://127.0.0.1:1/ > "$work/none.log" 2>&1 || status=$?
+[ $status = 75 ] && grep "mirror failed 3 times: http://127.0.0.1:1/.*refused" "$work/none.log" ||
+    { cat "$work/none.log"; echo "FAIL: a mirror that is not there: status $status"; exit 1; }
+echo "ok    a mirror that is not there: its name, the cause, status 75"
 for n in 1 2; do # two caches: nothing of the first build helps the second
-    "$root/images/build.sh" "$name" --out "$work/$n" --agent "$agent" --key "$work/key.pem" || {
-        grep -q . "$work/$n/$name/current/manifest.json" 2> /dev/null || { echo "SKIP: the build failed (no network?)"; exit 77; }
-        exit 1
-    }
+    status=0
+    "$root/images/build.sh" "$name" --out "$work/$n" --agent "$agent" --key "$work/key.pem" || status=$?
+    case $status in
+    0) ;;
+    75) echo "SKIP: the mirror failed, its cause stands above"; exit 77 ;;
+    *) echo "FAIL: the build ended with $status"; exit 1 ;;
+    esac
 done
 for file in vmlinux initrd rootfs.img manifest.json; do
     cmp "$work/1/$name/current/$file" "$work/2/$name/current/$file" || { echo "FAIL: $file differs"; exit 1; }
