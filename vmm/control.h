@@ -29,7 +29,7 @@ enum {
     CONTROL_VCPUS_MAX = 8,
     CONTROL_MEM_MIN_MIB = 32,
     CONTROL_MEM_MAX_MIB = 65536, /* without it a mistake of the worker maps any address space */
-    CONTROL_MEM_STEP_MIB = 2,    /* a large page */
+    CONTROL_MEM_STEP_MIB = 1,
     CONTROL_DISK_MAX_MIB = 8192, /* JAIL_FSIZE: no write behind it could succeed */
     CONTROL_SECTOR = 512,
 };
