@@ -277,7 +277,8 @@ void vm_process_set_deadline(struct vm_process *p, uint64_t deadline_ns)
     tell_guard(p, GUARD_DEADLINE, deadline_ns);
 }
 
-/* All its threads', to the nanosecond; /proc/PID/stat counts ticks of 10 ms, and most units take less. */
+/* All its threads', to the nanosecond; /proc/PID/stat counts ticks of 10 ms, and most units take
+ * less. */
 static uint64_t read_cpu_ns(pid_t pid)
 {
     clockid_t clock;
