@@ -89,7 +89,7 @@ static unsigned list_memory(const struct guest_mem *mem, struct range ranges[sta
     ranges[0] = (struct range){0, LOW_RAM_END, RANGE_RAM};
     ranges[1] = (struct range){LOW_RAM_END, LOADER_KERNEL_MIN - LOW_RAM_END, RANGE_RESERVED};
     ranges[2] = (struct range){LOADER_KERNEL_MIN, mem->low - LOADER_KERNEL_MIN, RANGE_RAM};
-    ranges[3] = (struct range){GM_HIGH_START, mem->high, RANGE_RAM};
+    ranges[3] = (struct range){mem->high_at, mem->high, RANGE_RAM};
     return mem->high > 0 ? RANGES : RANGES - 1;
 }
 

@@ -24,9 +24,9 @@ static uint8_t *host_range(const struct guest_mem *gm, struct gpa at, size_t n)
 {
     if (n <= gm->low && at.v <= gm->low - n)
         return gm->base + at.v;
-    if (at.v < GM_HIGH_START)
+    if (at.v < gm->high_at)
         return NULL;
-    uint64_t above = at.v - GM_HIGH_START;
+    uint64_t above = at.v - gm->high_at;
     if (n <= gm->high && above <= gm->high - n)
         return gm->base + gm->low + above;
     return NULL;
@@ -164,9 +164,19 @@ static int map(int fd, uint64_t bytes, int flags, struct guest_mem *ret, struct 
     (void)madvise(base, bytes, MADV_DONTDUMP); /* a tenant's memory is not for core files */
     ret->base = base;
     ret->is_private = flags & MAP_PRIVATE;
-    ret->low = CL_MIN(bytes, GM_LOW_MAX);
-    ret->high = bytes - ret->low;
+    ret->low = bytes;
+    ret->high = 0;
+    gm_set_hole(ret, GM_LOW_MAX, GM_HIGH_START);
     return 0;
+}
+
+void gm_set_hole(struct guest_mem *gm, uint64_t start, uint64_t end)
+{
+    uint64_t bytes = gm->low + gm->high;
+    CL_ASSERT(start < end && start % HUGE_PAGE == 0 && end % HUGE_PAGE == 0);
+    gm->low = CL_MIN(bytes, start);
+    gm->high = bytes - gm->low;
+    gm->high_at = end;
 }
 
 int gm_map(int memfd, uint64_t bytes, bool is_private, struct guest_mem *ret, struct cl_err *err)

@@ -9,8 +9,8 @@
  *
  *   guest physical                         host
  *   0 ............ low                     base
- *   low ........ 4 GiB   devices, a hole   (nothing)
- *   4 GiB .. 4 GiB + high                  base + low
+ *   low ....... high_at  devices, a hole   (nothing)
+ *   high_at .. high_at + high              base + low
  */
 #ifndef CL_VMM_MEM_H
 #define CL_VMM_MEM_H
@@ -29,17 +29,19 @@ struct gpa {
     uint64_t v;
 };
 
-/* RAM below the device hole ends here at the latest; more goes above 4 GiB. */
+/* Where the device hole is in most machines: RAM below it ends here at the latest, more goes above
+ * 4 GiB. */
 #define GM_LOW_MAX (UINT64_C(3) << 30)
 #define GM_HIGH_START (UINT64_C(4) << 30)
 /* Without it a configuration could ask for more address space than the host has. */
 #define GM_BYTES_MAX (UINT64_C(1) << 40)
 
 struct guest_mem {
-    uint8_t *base;   /* owned; low + high bytes in one piece, aligned to 2 MiB */
-    uint64_t low;    /* bytes at guest address 0 */
-    uint64_t high;   /* bytes at guest address 4 GiB; 0 unless low == GM_LOW_MAX */
-    bool is_private; /* what is written is in no file */
+    uint8_t *base;    /* owned; low + high bytes in one piece, aligned to 2 MiB */
+    uint64_t low;     /* bytes at guest address 0 */
+    uint64_t high;    /* bytes at guest address high_at; 0 unless the low ones reach the hole */
+    uint64_t high_at; /* where the device hole ends */
+    bool is_private;  /* what is written is in no file */
 };
 
 /* Map the first `bytes` of memfd as RAM: shared, so that the file is the memory, or private for a
@@ -52,6 +54,9 @@ int gm_map(int memfd, uint64_t bytes, bool is_private, struct guest_mem *ret,
  * and a fault that maps 2 MiB instead of 4 KiB spares it five of six exits (docs/results/lab.md).
  * Files of memory get no huge pages on a host of usual settings. */
 int gm_alloc(uint64_t bytes, struct guest_mem *ret, struct cl_err *err) CL_MUST;
+/* Have the device hole from start to end instead, before anybody knows an address.  It must not be
+ * empty, and lie at multiples of 2 MiB. */
+void gm_set_hole(struct guest_mem *gm, uint64_t start, uint64_t end);
 /* Make memfd anew as the memory is now; pages of zeros stay holes.  Nothing may write meanwhile. */
 int gm_store(const struct guest_mem *gm, int memfd, struct cl_err *err) CL_MUST;
 /* The same of a memfd that holds the memory of a moment before; tells which pages are other now. */
@@ -62,6 +67,12 @@ int gm_store_again(const struct guest_mem *gm, int memfd, struct written *ret_wr
 void gm_copy_ahead(const struct guest_mem *gm, const struct written *written);
 /* A zeroed struct is fine; the struct is zeroed again. */
 void gm_unmap(struct guest_mem *gm);
+
+/* The guest address behind the last of RAM. */
+static inline uint64_t gm_end(const struct guest_mem *gm)
+{
+    return gm->high > 0 ? gm->high_at + gm->high : gm->low;
+}
 
 /* Copy n bytes out of, or into, the guest.  -EFAULT when any of them is outside RAM (an address
  * of a device, the hole, past the end, a wrap); then nothing is copied.  n == 0 is always fine. */

@@ -136,11 +136,15 @@ static int add_memory(struct vm *vm, struct cl_err *err)
     const struct vm_config *c = &vm->config;
     bool alone = c->own_ram && !c->restore;
     if ((alone ? gm_alloc(c->mem_bytes, &vm->mem, err)
-               : gm_map(c->ram_fd, c->mem_bytes, c->restore, &vm->mem, err)) < 0 ||
-        kvm_set_slot(vm->vm_fd, 0, 0, vm->mem.base, vm->mem.low, err) < 0)
+               : gm_map(c->ram_fd, c->mem_bytes, c->restore, &vm->mem, err)) < 0)
         return -1;
-    if (vm->mem.high > 0 && kvm_set_slot(vm->vm_fd, 1, GM_HIGH_START, vm->mem.base + vm->mem.low,
-                                         vm->mem.high, err) < 0)
+    struct guest_mem *mem = &vm->mem;
+    if (c->entry == VM_ENTRY_XENPV)
+        gm_set_hole(mem, XENPV_HOLE, XENPV_HOLE_END);
+    if (kvm_set_slot(vm->vm_fd, 0, 0, mem->base, mem->low, err) < 0)
+        return -1;
+    if (mem->high > 0 &&
+        kvm_set_slot(vm->vm_fd, 1, mem->high_at, mem->base + mem->low, mem->high, err) < 0)
         return -1;
     /* Three pages that older Intel processors need for the guest's real mode. */
     if (ioctl(vm->vm_fd, KVM_SET_TSS_ADDR, (unsigned long)KVM_TSS_BASE) < 0)

@@ -35,6 +35,9 @@ enum vm_wire { VM_CHANNEL, VM_FRAMES, VM_WIRES_NR };
  * be of any size. */
 enum { VM_STATE_MAX = 512 << 10 };
 _Static_assert((int)VM_SLOTS_NR <= (int)VM_DEVICES_MAX, "the MMIO map has room");
+_Static_assert(VM_DEVICES_BASE >= XENPV_HOLE &&
+                   VM_DEVICES_BASE + VM_SLOTS_NR * VIRTIO_MMIO_BYTES <= XENPV_HOLE_END,
+               "no guest has RAM where its devices are");
 _Static_assert((int)VM_POLLFDS == 1 + (int)VM_WIRES_NR, "a wake-up, and the wires");
 _Static_assert((int)VM_MAC_BYTES == (int)NET_MAC_BYTES, "one length, two names");
 _Static_assert((int)VM_VCPUS_MAX == (int)VCPUS_MAX, "one limit, two names");

@@ -164,8 +164,11 @@ static void wake_vcpu(const struct guest_mem *mem, uint64_t state, uint64_t slep
 int xenpv_wake(const struct guest_mem *mem, unsigned vcpus, uint64_t slept, struct xenpv *ret_xenpv,
                struct cl_err *err)
 {
-    uint64_t area;
-    if (xenpv_divide(mem, &area, err) < 0 || move_birth(mem, area, slept, err) < 0)
+    struct guest_mem ram;
+    if (xenpv_divide(mem, &ram, err) < 0)
+        return -1;
+    uint64_t area = gm_end(&ram);
+    if (move_birth(mem, area, slept, err) < 0)
         return -1;
     for (unsigned i = 0; i < vcpus; i++)
         wake_vcpu(mem, area + (uint64_t)i * SHIM_SLICE + SHIM_STATE, slept);

@@ -33,6 +33,12 @@
 #include "vmm/mem.h"
 #include "vmm/serial.h"
 
+/* Where its memory has the device hole: no more of it than the devices take, because the kernel has
+ * a number for each frame up to the last. */
+#define XENPV_HOLE UINT64_C(0xd0000000)
+#define XENPV_HOLE_END (XENPV_HOLE + (UINT64_C(2) << 20))
+#define XENPV_MEM_MAX (UINT64_C(64) << 30) /* what the shim has page tables for */
+
 enum {
     XENPV_VCPUS_MAX = 4,
     XENPV_PLACES = 2, /* of a kernel, from which all of its hypercalls are made */
@@ -68,9 +74,9 @@ struct xenpv_entry {
     uint64_t slice, on_syscall; /* linear: its part of the shim, and where SYSCALL leads to */
 };
 
-/* Kernel, initrd, shim and all that Xen would tell the kernel, into memory, which must be zero and
- * at most 3 GiB.  Returns how many places of its code xenpv_patch() found.  INVALID names what the
- * kernel lacks. */
+/* Kernel, initrd, shim and all that Xen would tell the kernel, into memory, which must be zero, at
+ * most XENPV_MEM_MAX, and have that hole.  Returns how many places of its code xenpv_patch() found.
+ * INVALID names what the kernel lacks. */
 int xenpv_load(const struct guest_mem *mem, const struct xenpv_input *input,
                struct xenpv *ret_xenpv, struct xenpv_entry ret_entries[static XENPV_VCPUS_MAX],
                struct cl_err *err) CL_MUST;

@@ -25,7 +25,8 @@ enum { SLOT_OF_M2P, SLOT_OF_SHIM, SLOT_OF_FRAMES };
 struct area {
     uint8_t *host;
     uint64_t gpa, bytes;
-    uint64_t frames; /* of RAM in front of it */
+    uint64_t frames;            /* in front of it, */
+    uint64_t hole, hole_frames; /* of which so many, from that one on, are not RAM */
     unsigned n_tables, n_cpus;
 };
 
@@ -44,24 +45,38 @@ static struct slice slice_of(const struct area *a, unsigned cpu)
     return s;
 }
 
-static uint64_t m2p_bytes(uint64_t mem_bytes)
+/* --- where it is --------------------------------------------------------------------------- */
+
+/* Behind m2p, whose entries have eight bytes each. */
+static uint64_t levels_at(uint64_t frames)
 {
-    uint64_t bytes = mem_bytes / XENPV_PAGE * sizeof(uint64_t);
-    return (bytes + LARGE_PAGE - 1) & ~(LARGE_PAGE - 1);
+    return SHIM_M2P + frames * sizeof(uint64_t);
 }
 
-int xenpv_divide(const struct guest_mem *mem, uint64_t *ret_area, struct cl_err *err)
+static uint64_t area_bytes(uint64_t frames)
 {
-    uint64_t end = mem->low & ~(LARGE_PAGE - 1), bytes = SHIM_M2P + m2p_bytes(end);
-    _Static_assert(GM_LOW_MAX / XENPV_PAGE <= SHIM_LEVELS_MAX, "a byte for each frame");
-    if (mem->high > 0)
+    return (levels_at(frames) + frames + LARGE_PAGE - 1) & ~(LARGE_PAGE - 1);
+}
+
+/* The last of the memory behind the hole; of that in front of it when it does not fit there, so
+ * that those few megabytes are nobody's. */
+int xenpv_divide(const struct guest_mem *mem, struct guest_mem *ret_ram, struct cl_err *err)
+{
+    struct guest_mem ram = *mem;
+    uint64_t bytes = area_bytes(gm_end(mem) / XENPV_PAGE);
+    if (mem->low + mem->high > XENPV_MEM_MAX)
         return cl_fail(err, CL_E_INVALID, 0,
                        "a guest that is entered by Xen PV has at most %" PRIu64 " MiB of memory",
-                       GM_LOW_MAX >> 20);
-    if (bytes >= end)
+                       XENPV_MEM_MAX >> 20);
+    if (mem->high <= bytes)
+        ram.high = 0;
+    uint64_t *last = ram.high > 0 ? &ram.high : &ram.low;
+    *last &= ~(LARGE_PAGE - 1);
+    if (bytes >= *last)
         return cl_fail(err, CL_E_INVALID, 0, "%" PRIu64 " bytes of memory; the shim takes %" PRIu64,
                        mem->low, bytes);
-    *ret_area = end - bytes;
+    *last -= bytes;
+    *ret_ram = ram;
     return 0;
 }
 
@@ -257,7 +272,7 @@ static uint64_t map_large(struct area *a, uint64_t gpa, uint64_t bytes)
 static bool is_private(uint64_t at)
 {
     uint64_t in_slice = at % SHIM_SLICE;
-    return at >= SHIM_TABLES ||
+    return (at >= SHIM_TABLES && at < SHIM_COMMON) ||
            (at < SHIM_CPUS_MAX * SHIM_SLICE && in_slice >= SHIM_PRIVATE && in_slice < SHIM_STACKS);
 }
 
@@ -320,6 +335,9 @@ static void put_common(struct area *a, const struct xenpv_plan *plan,
     struct shim_common *c = (void *)(a->host + SHIM_COMMON);
     c->n_cpus = a->n_cpus;
     c->frames = a->frames;
+    c->hole = a->hole;
+    c->hole_frames = a->hole_frames;
+    c->levels = SHIM_M2P_VA + levels_at(a->frames) - SHIM_M2P;
     memcpy(c->slots, slots, sizeof c->slots);
     c->user_slots[SLOT_OF_SHIM] = map_user_view(a);
     c->console_frame = plan->console / XENPV_PAGE;
@@ -380,17 +398,23 @@ int xenpv_put_area(const struct guest_mem *mem, const struct xenpv_plan *plan,
 {
     struct iovec all;
     uint64_t *slots = ret_area->slots;
-    if (gm_iov(mem, (struct gpa){plan->area}, mem->low - plan->area, &all) < 0)
+    bool is_behind = plan->area > mem->low;
+    uint64_t end = (is_behind ? gm_end(mem) : mem->low) & ~(LARGE_PAGE - 1);
+    if (gm_iov(mem, (struct gpa){plan->area}, end - plan->area, &all) < 0)
         return cl_fail(err, CL_E_INVALID, 0, "guest memory has no room for the shim");
     struct area a = {.host = all.iov_base,
                      .gpa = plan->area,
                      .bytes = all.iov_len,
                      .frames = plan->area / XENPV_PAGE,
                      .n_cpus = input->vcpus};
-    _Static_assert(SHIM_TABLES + SHIM_TABLES_MAX * XENPV_PAGE <= SHIM_M2P, "tables fit");
+    if (is_behind) {
+        a.hole = mem->low / XENPV_PAGE;
+        a.hole_frames = (mem->high_at - mem->low) / XENPV_PAGE;
+    }
+    _Static_assert(SHIM_TABLES + SHIM_TABLES_MAX * XENPV_PAGE <= SHIM_COMMON, "tables fit");
     slots[SLOT_OF_M2P] = map_large(&a, a.gpa + SHIM_M2P, a.bytes - SHIM_M2P);
     slots[SLOT_OF_SHIM] = map_shim(&a);
-    slots[SLOT_OF_FRAMES] = map_large(&a, 0, mem->low);
+    slots[SLOT_OF_FRAMES] = map_large(&a, 0, end);
     put_m2p(&a);
     put_shared_info(&a, input);
     put_common(&a, plan, input, slots);

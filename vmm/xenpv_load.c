@@ -22,10 +22,13 @@ enum { ENTRIES = 512, TABLE = 0x67 };  /* present, writable, user, accessed, dir
 
 /* What such a kernel needs to be told besides, and how many processors it has.  No xenstore is
  * there to be waited for; the text of the kernel is patched for one processor once, not at each
- * LOCK prefix of each module; mitigations write registers that it does not have. */
+ * LOCK prefix of each module; mitigations write registers that it does not have; no device needs
+ * memory below 4 GiB, which it would ask its hypervisor to exchange. */
 #define PARAMETERS \
-    "earlyprintk=xen nr_cpus=%u noreplace-smp mitigations=off no_timer_check " \
+    "earlyprintk=xen nr_cpus=%u noreplace-smp mitigations=off no_timer_check iommu=off " \
     "initcall_blacklist=xenbus_init,xenbus_probe_initcall,balloon_init "
+/* Xen's memory has no holes, and a kernel that is told of one wants other memory in its place. */
+#define HOLE "memmap=%" PRIu64 "K$0x%" PRIx64 " "
 
 #define CONSOLE " console=hvc0"
 
@@ -153,17 +156,20 @@ static int put_p2m(const struct guest_mem *mem, const struct places *p, uint64_t
     return 0;
 }
 
-static int put_cmdline(struct xen_start_info *info, const struct xenpv_input *input,
-                       struct cl_err *err)
+static int put_cmdline(struct xen_start_info *info, const struct guest_mem *mem,
+                       const struct xenpv_input *input, struct cl_err *err)
 {
     const char *cmdline = input->cmdline;
+    char hole[64] = "";
+    if (mem->high > 0)
+        (void)snprintf(hole, sizeof hole, HOLE, (mem->high_at - mem->low) >> 10, mem->low);
     /* the last console is the one of /init; there is no interrupt for a serial port */
-    int n = snprintf(info->cmdline, sizeof info->cmdline, PARAMETERS "%s" CONSOLE, input->vcpus,
-                     cmdline);
+    int n = snprintf(info->cmdline, sizeof info->cmdline, PARAMETERS "%s%s" CONSOLE, input->vcpus,
+                     hole, cmdline);
     if (n < 0 || (size_t)n >= sizeof info->cmdline)
-        return cl_fail(err, CL_E_TOOBIG, 0,
-                       "a kernel command line of %zu bytes; Xen PV takes at most %zu",
-                       strlen(cmdline), sizeof info->cmdline - sizeof PARAMETERS CONSOLE);
+        return cl_fail(
+            err, CL_E_TOOBIG, 0, "a kernel command line of %zu bytes; Xen PV takes at most %zu",
+            strlen(cmdline), sizeof info->cmdline - sizeof PARAMETERS CONSOLE - strlen(hole));
     return 0;
 }
 
@@ -174,8 +180,8 @@ static int put_start_info(const struct guest_mem *mem, const struct places *p,
 {
     struct xen_start_info info = {
         .magic = "xen-3.0-x86_64",
-        .nr_pages = mem->low / XENPV_PAGE,
-        .shared_info = mem->low + SHIM_SHARED_INFO,
+        .nr_pages = gm_end(mem) / XENPV_PAGE,
+        .shared_info = gm_end(mem) + SHIM_SHARED_INFO,
         .store_frame = p->store / XENPV_PAGE,
         .store_port = XEN_PORT_STORE,
         .console_frame = p->console / XENPV_PAGE,
@@ -189,7 +195,7 @@ static int put_start_info(const struct guest_mem *mem, const struct places *p,
         .first_p2m_frame = p->p2m / XENPV_PAGE,
         .nr_p2m_frames = p->p2m_bytes / XENPV_PAGE,
     };
-    if (put_cmdline(&info, input, err) < 0)
+    if (put_cmdline(&info, mem, input, err) < 0)
         return -1;
     return loader_put(mem, p->start_info, &info, sizeof info, err);
 }
@@ -212,18 +218,19 @@ int xenpv_load(const struct guest_mem *mem, const struct xenpv_input *input,
                struct xenpv *ret_xenpv, struct xenpv_entry ret_entries[static XENPV_VCPUS_MAX],
                struct cl_err *err)
 {
-    struct guest_mem ram = *mem; /* without the area */
+    struct guest_mem ram; /* without the area */
     struct elf_image image;
     struct elf_xen xen;
     struct loader_extent initrd;
     struct xenpv_area area;
-    if (xenpv_divide(mem, &ram.low, err) < 0 || loader_parse(input->kernel_fd, &image, err) < 0 ||
+    if (xenpv_divide(mem, &ram, err) < 0 || loader_parse(input->kernel_fd, &image, err) < 0 ||
         find_xen(input->kernel_fd, &image, &xen, err) < 0 ||
         loader_segments(&ram, input->kernel_fd, &image, err) < 0 ||
         loader_initrd(&ram, input->initrd_fd, &initrd, err) < 0)
         return -1;
-    struct places p = place(&image, ram.low);
-    struct xenpv_plan plan = {.area = ram.low, .console = p.console, .root = p.tables};
+    uint64_t end = gm_end(&ram);
+    struct places p = place(&image, end);
+    struct xenpv_plan plan = {.area = end, .console = p.console, .root = p.tables};
     if (p.end > END_MAX)
         return cl_fail(err, CL_E_INVALID, 0, "the kernel ends at 0x%" PRIx64 "; want 1 GiB at most",
                        p.end);
@@ -232,7 +239,7 @@ int xenpv_load(const struct guest_mem *mem, const struct xenpv_input *input,
                        "%" PRIu64 " MiB of memory; this kernel and initrd need %" PRIu64,
                        mem->low >> 20, (p.end + initrd.bytes + (mem->low - ram.low)) >> 20);
     if (xenpv_put_area(mem, &plan, input, &area, err) < 0 ||
-        put_p2m(&ram, &p, ram.low / XENPV_PAGE, err) < 0 ||
+        put_p2m(&ram, &p, end / XENPV_PAGE, err) < 0 ||
         put_tables(&ram, &p, &xen, area.slots, err) < 0 ||
         put_start_info(&ram, &p, input, &initrd, &xen, err) < 0)
         return -1;
@@ -241,6 +248,6 @@ int xenpv_load(const struct guest_mem *mem, const struct xenpv_input *input,
     area.entries[0].rsp = xen.virt_base + p.stack + XENPV_PAGE;
     area.entries[0].rsi = xen.virt_base + p.start_info;
     memcpy(ret_entries, area.entries, input->vcpus * sizeof *ret_entries);
-    *ret_xenpv = (struct xenpv){.on = true, .area = ram.low};
+    *ret_xenpv = (struct xenpv){.on = true, .area = end};
     return patched;
 }

@@ -15,8 +15,10 @@ struct xenpv_plan {
     uint64_t root;    /* the page tables that the kernel begins with */
 };
 
-/* Where the area begins in such a memory; INVALID when there is no room, or too much memory. */
-int xenpv_divide(const struct guest_mem *mem, uint64_t *ret_area, struct cl_err *err) CL_MUST;
+/* The kernel's part of such a memory; the area begins where it ends.  INVALID when there is no
+ * room, or too much memory. */
+int xenpv_divide(const struct guest_mem *mem, struct guest_mem *ret_ram,
+                 struct cl_err *err) CL_MUST;
 /* What the kernel and the processors need to know of the area that was made. */
 struct xenpv_area {
     uint64_t slots[SHIM_SLOTS];                  /* the shim's entries of a top-level table */
@@ -24,7 +26,7 @@ struct xenpv_area {
     struct xenpv_entry entries[XENPV_VCPUS_MAX]; /* the first one is still to learn of its kernel */
 };
 
-/* The area: the vCPUs' slices, what they share, page tables, m2p. */
+/* The area: the vCPUs' slices, what they share, page tables, m2p and levels. */
 int xenpv_put_area(const struct guest_mem *mem, const struct xenpv_plan *plan,
                    const struct xenpv_input *input, struct xenpv_area *ret_area,
                    struct cl_err *err) CL_MUST;

@@ -16,11 +16,10 @@
 #include "base/mem.h"
 #include "base/own.h"
 #include "vmm/control.h"
-#include "vmm/mem.h"
 #include "vmm/xenpv.h"
 #include "worker/vm_base.h"
 
-enum { CONTROL_FD = 4, EVENTS_PER_TURN = 8, XENPV_MEM_MAX_MIB = GM_LOW_MAX >> 20 };
+enum { CONTROL_FD = 4, EVENTS_PER_TURN = 8, XENPV_MEM_MAX_MIB = XENPV_MEM_MAX >> 20 };
 
 enum kvm_state { KVM_STARTING = 1, KVM_UP, KVM_PAUSED, KVM_SAVING, KVM_ENDING };
 

@@ -3,9 +3,10 @@
  * The last megabytes of a Xen-PV guest's RAM are not the guest kernel's: they are the shim's area.
  * The kernel leaves page-table slots 256 to 271 to its hypervisor; three of them are used.
  *
- *     slot 257  m2p, the machine's frame numbers to the guest's (they are the same)
+ *     slot 257  m2p, the machine's frame numbers to the guest's (they are the same); behind it the
+ *               levels, a byte a frame: of which level of page tables it is, 0 = none
  *     slot 258  the first 2 MiB of the area: the shim, its data, descriptor tables and stacks
- *     slot 259  all RAM, the area too, in pages of 2 MiB
+ *     slot 259  all RAM, the area too, and the device hole, in pages of 2 MiB
  *
  * Each vCPU has a slice of slot 258, with a shim of its own: code, state, descriptor tables,
  * stacks. Threads share page tables, so no address can mean something else on another vCPU; which
@@ -76,14 +77,12 @@
 #define SHIM_PARK_STACK 0x3e000 /* of a vCPU that the kernel has not started */
 
 /* Offsets in the area, and so from SHIM_VA: what all vCPUs have in common. */
-#define SHIM_LEVELS 0x100000 /* a byte a frame: of which level of page tables it is, 0 = none */
-#define SHIM_LEVELS_MAX 0xc0000
+#define SHIM_TABLES 0x100000      /* page tables, to SHIM_COMMON for CPL0 only */
+#define SHIM_TABLES_MAX 96        /* all of 64 GiB takes 66 of them */
 #define SHIM_COMMON 0x1c0000      /* struct shim_common */
 #define SHIM_MAIL 0x1c2000        /* struct shim_mail */
 #define SHIM_SHARED_INFO 0x1c4000 /* Xen's struct shared_info */
-#define SHIM_TABLES 0x1d0000      /* page tables, for CPL0 only, to the end of these 2 MiB */
-#define SHIM_TABLES_MAX 16
-#define SHIM_M2P 0x200000
+#define SHIM_M2P 0x200000         /* and levels */
 
 #define SHIM_TSS_LIMIT 0x2067
 #define SHIM_IOMAP 0x68

@@ -21,7 +21,7 @@ static uint64_t frame_of(uint64_t entry)
 
 static uint8_t *level_of(uint64_t frame)
 {
-    return (uint8_t *)(SHIM_VA + SHIM_LEVELS) + frame;
+    return (uint8_t *)common()->levels + frame;
 }
 
 /* --- entries ------------------------------------------------------------------------------- */

@@ -70,7 +70,8 @@ static inline void *frame_at(uint64_t frame)
 
 static inline bool is_frame(uint64_t frame)
 {
-    return frame < common()->frames;
+    const struct shim_common *c = common();
+    return frame < c->frames && frame - c->hole >= c->hole_frames; /* below the hole it wraps */
 }
 
 /* entry.S */

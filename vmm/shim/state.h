@@ -113,13 +113,15 @@ AT(is_isolated, STATE_IS_ISOLATED);
 AT(woken, STATE_WOKEN);
 #undef AT
 _Static_assert(sizeof(struct shim_state) <= SHIM_CPUID - SHIM_STATE, "it has its pages");
-_Static_assert(SHIM_CPUS_MAX *SHIM_SLICE <= SHIM_LEVELS, "slices, then what is common");
+_Static_assert(SHIM_CPUS_MAX *SHIM_SLICE <= SHIM_TABLES, "slices, then what is common");
 
 /* Of all vCPUs. */
 struct shim_common {
     /* by the monitor */
     uint64_t n_cpus;
-    uint64_t frames;                                    /* of RAM, without the area */
+    uint64_t frames;                                    /* of RAM, without the area, but for */
+    uint64_t hole, hole_frames;                         /* so many from that one on: devices */
+    uint64_t levels;                                    /* linear: where the frames' levels are */
     uint64_t slots[SHIM_SLOTS], user_slots[SHIM_SLOTS]; /* of a top-level table */
     uint64_t console_frame;
     uint64_t tsc_start; /* when the guest's time was 0 */

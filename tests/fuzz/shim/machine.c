@@ -18,7 +18,7 @@
 /* Where a process can have them; the shim's own places are in tests/fuzz/vmm_xenpv.cmake. */
 #define LINEAR_HOST UINT64_C(0x230000000000)
 #define NOWHERE_HOST UINT64_C(0x240000000000)
-enum { GUARD = 1 << 20, TABLE = 0x67, AREA_BYTES = SHIM_TABLES };
+enum { GUARD = 1 << 20, TABLE = 0x67, AREA_BYTES = SHIM_M2P };
 enum { PROTECTION = 13, PAGE_FAULT = 14, NEVER_MAPPED = 1 << 16 };
 
 static const struct window {
@@ -31,7 +31,7 @@ static const struct window {
     {SHIM_MAIL, SHIM_SHARED_INFO - SHIM_MAIL, PROT_READ | PROT_WRITE},
     {SHIM_SHARED_INFO, MACHINE_PAGE, PROT_READ | PROT_WRITE},
     {SHIM_FRAMES, MACHINE_PAGE, PROT_READ | PROT_WRITE},
-    {SHIM_LEVELS, MACHINE_PAGE, PROT_READ | PROT_WRITE},
+    {MACHINE_LEVELS, MACHINE_PAGE, PROT_READ | PROT_WRITE},
 };
 
 static uint8_t area[AREA_BYTES], ram[MACHINE_RAM]; /* as they are at the start */
@@ -108,7 +108,10 @@ static void make(void)
               gm_read(&mem, (struct gpa){plan.area}, area, sizeof area) == 0);
     gm_unmap(&mem);
     struct shim_state *s = (void *)(area + SHIM_STATE);
-    ((struct shim_common *)(area + SHIM_COMMON))->frames = MACHINE_FRAMES;
+    struct shim_common *c = (void *)(area + SHIM_COMMON);
+    c->frames = MACHINE_FRAMES;
+    c->levels = SHIM_VA + MACHINE_LEVELS;
+    memset(area + MACHINE_LEVELS, 0, MACHINE_PAGE);
     s->vcpu_info = SHIM_VA + SHIM_SHARED_INFO;
     put_tables(made.slots);
 }

@@ -17,6 +17,8 @@
 #include "vmm/shim/shim.h"
 
 enum { MACHINE_PAGE = 4096, MACHINE_FRAMES = 16, MACHINE_RAM = MACHINE_FRAMES * MACHINE_PAGE };
+/* In the area: the frames' levels, where no page of the shim's is. */
+#define MACHINE_LEVELS (SHIM_SHARED_INFO + MACHINE_PAGE)
 #define MACHINE_LINEAR UINT64_C(0xffffffff80000000) /* where the kernel has its RAM */
 
 /* Frames that mean something after machine_start(); the others are zero. */

@@ -173,7 +173,7 @@ static void allow_multicall(const uint64_t a[static 3])
 
 static const uint8_t *levels(void)
 {
-    return (const uint8_t *)(SHIM_VA + SHIM_LEVELS);
+    return (const uint8_t *)(SHIM_VA + MACHINE_LEVELS);
 }
 
 FUZZ_UNSEEN static void remember(void)

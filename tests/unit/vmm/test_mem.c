@@ -80,6 +80,28 @@ static void test_the_second_region_starts_at_4_gib(void **state)
     gm_unmap(&gm);
 }
 
+static void test_the_hole_may_be_elsewhere(void **state)
+{
+    (void)state;
+    enum { HOLE = 2 << 20, END = 6 << 20, BEHIND = 8192 };
+    struct guest_mem gm = make_ram(HOLE + BEHIND);
+    const uint32_t v = 7;
+    assert_int_equal(gm_end(&gm), HOLE + BEHIND);
+    gm_set_hole(&gm, HOLE, END);
+    assert_int_equal(gm.low, HOLE);
+    assert_int_equal(gm.high, BEHIND);
+    assert_int_equal(gm_end(&gm), END + BEHIND);
+    assert_int_equal(gm_write(&gm, (struct gpa){END + BEHIND - 4}, &v, 4), 0);
+    assert_memory_equal(gm.base + HOLE + BEHIND - 4, &v, 4);
+    assert_int_equal(gm_write(&gm, (struct gpa){END + BEHIND - 3}, &v, 4), -EFAULT);
+    assert_int_equal(gm_write(&gm, (struct gpa){HOLE - 2}, &v, 4), -EFAULT);
+    assert_int_equal(gm_write(&gm, (struct gpa){END - 1}, &v, 1), -EFAULT);
+    gm_set_hole(&gm, 2 * HOLE, END);
+    assert_int_equal(gm.high, 0);
+    assert_int_equal(gm_end(&gm), HOLE + BEHIND);
+    gm_unmap(&gm);
+}
+
 static void test_bulk_data_and_indexes(void **state)
 {
     (void)state;
@@ -289,6 +311,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranges_at_the_edges),
         cmocka_unit_test(test_the_second_region_starts_at_4_gib),
+        cmocka_unit_test(test_the_hole_may_be_elsewhere),
         cmocka_unit_test(test_bulk_data_and_indexes),
         cmocka_unit_test(test_bits_are_added_to_a_word),
         cmocka_unit_test(test_a_clone_never_changes_a_sealed_template),

@@ -106,6 +106,7 @@ static int load_for(struct world *w, const struct kernel *k, uint64_t mem_bytes,
                                 .tsc_khz = 2000000};
     *w = (struct world){0};
     assert_int_equal(gm_alloc(mem_bytes, &w->mem, NULL), 0);
+    gm_set_hole(&w->mem, XENPV_HOLE, XENPV_HOLE_END);
     return xenpv_load(&w->mem, &input, &w->xenpv, w->entries, &w->err);
 }
 
@@ -422,12 +423,53 @@ static void test_memory_must_have_room(void **state)
     assert_int_equal(load(&w, &k, UINT64_C(22) << 20, ""), -1);
     assert_non_null(strstr(w.err.text, "this kernel and initrd need"));
     gm_unmap(&w.mem);
-    assert_int_equal(load(&w, &k, GM_LOW_MAX + (UINT64_C(2) << 20), ""), -1);
-    assert_non_null(strstr(w.err.text, "at most 3072 MiB"));
+    assert_int_equal(load(&w, &k, XENPV_MEM_MAX + (UINT64_C(2) << 20), ""), -1);
+    assert_non_null(strstr(w.err.text, "at most 65536 MiB"));
     gm_unmap(&w.mem);
     memset(cmdline, 'x', sizeof cmdline - 1);
     assert_int_equal(load(&w, &k, MEM, cmdline), -1);
     assert_int_equal(w.err.code, CL_E_TOOBIG);
+    gm_unmap(&w.mem);
+}
+
+/* Of memory that ends at `end`: the kernel has all frames but the hole's and the shim's. */
+static void check_memory(const struct world *w, uint64_t end, bool has_hole)
+{
+    struct xen_start_info info;
+    struct shim_common c;
+    const char *told;
+    uint64_t last = w->xenpv.area / PAGE - 1, frame;
+    read_at(w, w->entries[0].rsi, &info, sizeof info);
+    read_at(w, SHIM_VA + SHIM_COMMON, &c, sizeof c);
+    assert_int_equal(info.nr_pages, last + 1);
+    assert_int_equal(c.frames, last + 1);
+    assert_int_equal(c.hole, has_hole ? XENPV_HOLE / PAGE : 0);
+    assert_int_equal(c.hole_frames, has_hole ? (XENPV_HOLE_END - XENPV_HOLE) / PAGE : 0);
+    told = strstr(info.cmdline, " memmap=2048K$0xd0000000 ");
+    assert_int_equal(told != NULL, has_hole);
+    read_at(w, INIT_P2M + last * 8, &frame, sizeof frame);
+    assert_int_equal(frame, last);
+    read_at(w, SHIM_M2P_VA + last * 8, &frame, sizeof frame);
+    assert_int_equal(frame, last);
+    assert_true(gpa_of(w, c.levels) >= w->xenpv.area && gpa_of(w, c.levels + last) < end);
+    assert_int_equal(gpa_of(w, SHIM_FRAMES_VA + end - 1), end - 1);
+}
+
+static void test_memory_goes_on_behind_the_devices(void **state)
+{
+    static const uint64_t few = UINT64_C(4) << 20, many = UINT64_C(1) << 30;
+    struct kernel k = good();
+    struct world w;
+    (void)state;
+    assert_int_equal(load(&w, &k, XENPV_HOLE, ""), 0);
+    check_memory(&w, XENPV_HOLE, false);
+    gm_unmap(&w.mem);
+    /* too little behind them for the shim is nobody's */
+    assert_int_equal(load(&w, &k, XENPV_HOLE + few, ""), 0);
+    check_memory(&w, XENPV_HOLE, false);
+    gm_unmap(&w.mem);
+    assert_int_equal(load(&w, &k, XENPV_HOLE + many, ""), 0);
+    check_memory(&w, XENPV_HOLE_END + many, true);
     gm_unmap(&w.mem);
 }
 
@@ -436,8 +478,8 @@ static void test_all_memory_that_it_may_have_can_be_mapped(void **state)
     struct kernel k = good();
     struct world w;
     (void)state;
-    assert_int_equal(load(&w, &k, GM_LOW_MAX, ""), 0);
-    assert_int_equal(gpa_of(&w, SHIM_FRAMES_VA + GM_LOW_MAX - 1), GM_LOW_MAX - 1);
+    assert_int_equal(load(&w, &k, XENPV_MEM_MAX, ""), 0);
+    check_memory(&w, XENPV_MEM_MAX + (XENPV_HOLE_END - XENPV_HOLE), true);
     gm_unmap(&w.mem);
 }
 
@@ -657,6 +699,7 @@ int main(void)
         cmocka_unit_test(test_the_user_views_doors_all_lead_to_cpl0),
         cmocka_unit_test(test_a_kernel_that_cannot_be_entered_is_refused),
         cmocka_unit_test(test_memory_must_have_room),
+        cmocka_unit_test(test_memory_goes_on_behind_the_devices),
         cmocka_unit_test(test_all_memory_that_it_may_have_can_be_mapped),
         cmocka_unit_test(test_hypercalls_become_calls),
         cmocka_unit_test(test_loading_tells_how_many_places_were_found),
