@@ -14,8 +14,13 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-enum { PAGE = 4096 };
-_Static_assert((int)PAGE == (int)WRITTEN_PAGE, "one size, two names");
+enum {
+    PAGE = 4096,
+    HOLE_MIN = 1 << 20, /* a smaller one is not worth what its mapping costs each clone */
+    HOLES_MAX = 512,    /* without it a restore takes as long as a fragmented guest likes */
+};
+_Static_assert((int)PAGE == (int)RUNS_PAGE, "one size, two names");
+_Static_assert((int)HOLES_MAX <= (int)PAGE_RUNS_MAX, "the list has room");
 #define HUGE_PAGE (UINT64_C(2) << 20)
 
 /* The whole range as one host pointer, or NULL.  Subtracting from our own side cannot wrap; and
@@ -236,7 +241,7 @@ int gm_store(const struct guest_mem *gm, int memfd, struct cl_err *err)
 enum { PIECE = 64 << 10 }; /* compared in one go; most have not changed */
 
 static int store_piece(const struct guest_mem *gm, int memfd, uint64_t at, size_t n,
-                       struct written *written)
+                       struct page_runs *written)
 {
     static uint8_t before[PIECE];
     if (file_get(memfd, before, n, at) < 0)
@@ -246,14 +251,14 @@ static int store_piece(const struct guest_mem *gm, int memfd, uint64_t at, size_
     for (size_t i = 0; i < n; i += PAGE) {
         if (is_same(before + i, gm->base + at + i, PAGE))
             continue;
-        written_add(written, (uint32_t)((at + i) / PAGE));
+        page_runs_add(written, (uint32_t)((at + i) / PAGE));
         if (file_put(memfd, gm->base + at + i, PAGE, at + i) < 0)
             return -1;
     }
     return 0;
 }
 
-int gm_store_again(const struct guest_mem *gm, int memfd, struct written *ret_written,
+int gm_store_again(const struct guest_mem *gm, int memfd, struct page_runs *ret_written,
                    struct cl_err *err)
 {
     uint64_t bytes = gm->low + gm->high;
@@ -265,7 +270,48 @@ int gm_store_again(const struct guest_mem *gm, int memfd, struct written *ret_wr
     return 0;
 }
 
-void gm_copy_ahead(const struct guest_mem *gm, const struct written *written)
+/* The first byte from `at` on that is of this kind: SEEK_DATA or SEEK_HOLE. */
+static int64_t seek(int memfd, uint64_t at, int kind, uint64_t bytes)
+{
+    off_t found = lseek(memfd, (off_t)at, kind);
+    return found < 0 && errno == ENXIO ? (int64_t)bytes : found; /* no data behind it */
+}
+
+int gm_find_holes(const struct guest_mem *gm, int memfd, struct page_runs *ret_holes,
+                  struct cl_err *err)
+{
+    uint64_t bytes = gm->low + gm->high;
+    struct page_runs *holes = ret_holes;
+    holes->n = 0;
+    for (uint64_t at = 0; at < bytes && holes->n < HOLES_MAX;) {
+        int64_t from = seek(memfd, at, SEEK_HOLE, bytes);
+        int64_t to = from < 0 ? -1 : seek(memfd, (uint64_t)from, SEEK_DATA, bytes);
+        if (to < 0)
+            return cl_fail(err, CL_E_SYS, errno, "look for holes in the file of guest memory");
+        if (to - from >= HOLE_MIN)
+            holes->runs[holes->n++] =
+                (struct page_run){(uint32_t)(from / PAGE), (uint32_t)((to - from) / PAGE)};
+        at = (uint64_t)to;
+    }
+    return 0;
+}
+
+int gm_fill_holes(const struct guest_mem *gm, const struct page_runs *holes, struct cl_err *err)
+{
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    uint64_t bytes = gm->low + gm->high;
+    for (uint32_t i = 0; i < holes->n; i++) {
+        uint64_t at = (uint64_t)holes->runs[i].first * PAGE;
+        uint64_t n = (uint64_t)holes->runs[i].pages * PAGE;
+        CL_ASSERT(at + n <= bytes);
+        if (mmap(gm->base + at, n, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED)
+            return cl_fail(err, CL_E_SYS, errno, "map guest memory that no file has");
+    }
+    (void)madvise(gm->base, bytes, MADV_DONTDUMP);
+    return 0;
+}
+
+void gm_copy_ahead(const struct guest_mem *gm, const struct page_runs *written)
 {
     for (uint32_t i = 0; i < written->n; i++) {
         uint64_t at = (uint64_t)written->runs[i].first * PAGE;

@@ -22,7 +22,7 @@
 
 #include "base/err.h"
 #include "base/util.h"
-#include "vmm/written.h"
+#include "vmm/page_runs.h"
 
 /* A guest physical address; a type of its own, so that it is never taken for a host one. */
 struct gpa {
@@ -60,11 +60,17 @@ void gm_set_hole(struct guest_mem *gm, uint64_t start, uint64_t end);
 /* Make memfd anew as the memory is now; pages of zeros stay holes.  Nothing may write meanwhile. */
 int gm_store(const struct guest_mem *gm, int memfd, struct cl_err *err) CL_MUST;
 /* The same of a memfd that holds the memory of a moment before; tells which pages are other now. */
-int gm_store_again(const struct guest_mem *gm, int memfd, struct written *ret_written,
+int gm_store_again(const struct guest_mem *gm, int memfd, struct page_runs *ret_written,
                    struct cl_err *err) CL_MUST;
+/* What memfd, which has the memory, lacks of it, in pieces that are worth a mapping each. */
+int gm_find_holes(const struct guest_mem *gm, int memfd, struct page_runs *ret_holes,
+                  struct cl_err *err) CL_MUST;
+/* Give a clone memory of its own there, before it runs: zeros, as the file would have. */
+int gm_fill_holes(const struct guest_mem *gm, const struct page_runs *holes,
+                  struct cl_err *err) CL_MUST;
 /* Copy these pages of a clone now, which it will write.  A host that cannot, or has no room for
  * them, leaves it to the clone. */
-void gm_copy_ahead(const struct guest_mem *gm, const struct written *written);
+void gm_copy_ahead(const struct guest_mem *gm, const struct page_runs *written);
 /* A zeroed struct is fine; the struct is zeroed again. */
 void gm_unmap(struct guest_mem *gm);
 

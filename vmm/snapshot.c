@@ -130,10 +130,13 @@ int vm_record(struct vm *vm, struct cl_err *err)
 
 static int store_memory(struct vm *vm, struct cl_err *err)
 {
+    int to = vm->config.ram_fd;
     if (!vm->config.own_ram)
         return 0;
-    return vm->is_recording ? gm_store_again(&vm->mem, vm->config.ram_fd, &vm->written, err)
-                            : gm_store(&vm->mem, vm->config.ram_fd, err);
+    if ((vm->is_recording ? gm_store_again(&vm->mem, to, &vm->written, err)
+                          : gm_store(&vm->mem, to, err)) < 0)
+        return -1;
+    return gm_find_holes(&vm->mem, to, &vm->holes, err);
 }
 
 int vm_save(struct vm *vm, int state_fd, struct cl_err *err)
@@ -151,7 +154,8 @@ int vm_save(struct vm *vm, int state_fd, struct cl_err *err)
     (void)pthread_mutex_lock(&vm->devices);
     save_devices(vm, &out);
     (void)pthread_mutex_unlock(&vm->devices);
-    written_save(&vm->written, &out);
+    page_runs_save(&vm->written, STATE_WRITTEN, &out);
+    page_runs_save(&vm->holes, STATE_HOLES, &out);
     if (state_finish(&out, &n, err) < 0)
         return -1;
     return write_state(state_fd, vm->state, n, err);
@@ -259,7 +263,11 @@ int vm_restore(struct vm *vm, struct cl_err *err)
     (void)pthread_mutex_lock(&vm->devices);
     int rc = load_devices(vm, &vm->in, err);
     if (rc == 0)
-        rc = written_load(&vm->written, vm->config.mem_bytes, &vm->in, err);
+        rc = page_runs_load(&vm->written, STATE_WRITTEN, vm->config.mem_bytes, &vm->in, err);
+    if (rc == 0)
+        rc = page_runs_load(&vm->holes, STATE_HOLES, vm->config.mem_bytes, &vm->in, err);
+    if (rc == 0)
+        rc = gm_fill_holes(&vm->mem, &vm->holes, err);
     if (rc == 0)
         rc = state_reader_finish(&vm->in, err);
     if (rc == 0)

@@ -23,7 +23,7 @@
 #include "base/err.h"
 #include "base/util.h"
 
-enum { STATE_VERSION = 4, STATE_BASELINE_BYTES = 32, STATE_HEAD_BYTES = 56 };
+enum { STATE_VERSION = 5, STATE_BASELINE_BYTES = 32, STATE_HEAD_BYTES = 56 };
 
 enum state_section {
     STATE_NONE = 0,
@@ -34,7 +34,8 @@ enum state_section {
     STATE_PORTS,
     STATE_WRITTEN,
     STATE_PROCESSOR, /* the first of all */
-    STATE_BLK = 16,  /* one a device, in the order of the MMIO map */
+    STATE_HOLES,
+    STATE_BLK = 16, /* one a device, in the order of the MMIO map */
     STATE_VSOCK,
     STATE_RNG,
     STATE_BALLOON,

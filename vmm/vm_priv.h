@@ -18,7 +18,7 @@
 #include "vmm/vcpu.h"
 #include "vmm/vm.h"
 #include "vmm/vsock.h"
-#include "vmm/written.h"
+#include "vmm/page_runs.h"
 #include "vmm/xenpv.h"
 
 #define VM_DEVICES_BASE UINT64_C(0xd0000000)
@@ -71,10 +71,11 @@ struct vm {
     struct virtio *slots[VM_SLOTS_NR]; /* borrowed from the devices above; NULL = absent */
     short polled[VM_WIRES_NR];         /* what the main loop waits for on each */
 
-    bool is_recording;       /* ram_fd holds the memory of vm_record() */
-    struct written written;  /* since then; of a clone: what it will write */
-    struct state_head saved; /* of `state`, when the machine is restored */
-    struct state_reader in;  /* of `state` */
+    bool is_recording;        /* ram_fd holds the memory of vm_record() */
+    struct page_runs written; /* since then; of a clone: what it will write */
+    struct page_runs holes;   /* of the RAM file, in a snapshot and its clones */
+    struct state_head saved;  /* of `state`, when the machine is restored */
+    struct state_reader in;   /* of `state` */
     uint8_t
         state[VM_STATE_MAX]; /* untouched, so not resident, until vm_open_state() or vm_save() */
 };

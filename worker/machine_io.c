@@ -105,7 +105,8 @@ static void on_reap(void *arg)
 
 static int make_cgroup(struct machine *m, struct cl_err *err)
 {
-    uint64_t copies = m->origin == VM_BOOT && driver_of(m)->snapshot_is_copy ? 2 : 1;
+    /* its monitor's group is charged for either page */
+    uint64_t copies = (m->origin == VM_BOOT) == driver_of(m)->snapshot_is_copy ? 2 : 1;
     struct cgroup_limits limits = {
         .memory_bytes = (copies * m->template->memory_mib + QEMU_OVERHEAD_MIB) * CL_MIB,
         .pids = QEMU_PIDS,

@@ -66,7 +66,10 @@ struct vm_driver {
     const char *name; /* "qemu/tcg", "qemu/kvm", "kvm", "kvm/xenpv" */
     bool is_shared; /* user code in a guest can reach the guest's kernel: GUEST_SEPARATION_SHARED */
     uint32_t vcpus_max, memory_max_mib; /* of one VM; 0 = as many as the host has */
-    bool snapshot_is_copy; /* a VM that boots has RAM of its own beside what the snapshot gets */
+    /* A VM that boots has RAM of its own beside what the snapshot gets, and a clone has RAM of its
+     * own where the snapshot has holes.  Without it a page there that a clone uses is made in the
+     * snapshot's file, too. */
+    bool snapshot_is_copy;
     /* Make a VM's guardian; the VM itself starts with the first set_deadline. */
     int (*start)(struct cl_loop *loop, const struct vm_spec *spec, const struct vm_events *events,
                  void *arg, struct vm **ret_vm, struct cl_err *err) CL_MUST;

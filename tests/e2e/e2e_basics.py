@@ -279,6 +279,8 @@ def templates(c):
     equal("Get gives the same", one.snapshot_key, rows["base"].snapshot_key)
     f = run(c.admin, "sh", "-c", "nproc; grep MemTotal /proc/meminfo", resources=(2, 513, 0))  # no multiple of a large page
     check("vCPUs and memory are as asked", f.out.startswith(b"2\n") and 400_000 < int(f.out.split()[2]) < 540_000, f)
+    f = run(c.admin, "python3", "-c", "print(len(b'a' * (560 << 20)))", template="python", resources=(1, 768, 0), timeout_rpc=120)
+    equal("all of it can be used", (f.outcome, bytes(f.out)), ("EXITED", b"587202560\n"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-/* A machine's state as an attack: processor, blk, vsock, rng and the list of written pages load it
+/* A machine's state as an attack: processor, blk, vsock, rng and the lists of pages load it
  * or refuse it; what was loaded can run, and saves to what loads again.  The input is a state, and
  * it is what is changed in one that is good: three bytes a change, where and what. */
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "vmm/cpuid.h"
 #include "vmm/rng.h"
 #include "vmm/vsock.h"
-#include "vmm/written.h"
+#include "vmm/page_runs.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -19,11 +19,11 @@ static struct drv drv;
 static struct blk blk;
 static struct vsock vsock;
 static struct rng rng;
-static struct written written;
+static struct page_runs written, holes;
 static struct kvm_cpuid_table processor;
 static int file = -1;
 
-enum { IMAGE_MAX = VSOCK_STATE_MAX + 1024 + sizeof(struct written) + sizeof processor };
+enum { IMAGE_MAX = VSOCK_STATE_MAX + 1024 + sizeof written + sizeof holes + sizeof processor };
 
 /* Devices as they are before a driver comes. */
 static void make(int channel)
@@ -31,7 +31,7 @@ static void make(int channel)
     CL_ASSERT(blk_init(&blk, file, false, "fuzz", &drv.mem, drv_irq(&drv)) == 0);
     CL_ASSERT(vsock_init(&vsock, 3, &drv.mem, drv_irq(&drv), channel) == 0);
     rng_init(&rng, &drv.mem, drv_irq(&drv));
-    written.n = 0;
+    written.n = holes.n = 0;
     processor.nent = 0;
 }
 
@@ -42,7 +42,9 @@ static int load(const uint8_t *data, size_t n, int channel)
     make(channel);
     if (state_reader_init(&r, data, n, &head, NULL) < 0 || cpuid_load(&processor, &r, NULL) < 0 ||
         blk_load(&blk, &r, NULL) < 0 || vsock_load(&vsock, &r, NULL) < 0 ||
-        rng_load(&rng, &r, NULL) < 0 || written_load(&written, DRV_RAM, &r, NULL) < 0)
+        rng_load(&rng, &r, NULL) < 0 ||
+        page_runs_load(&written, STATE_WRITTEN, DRV_RAM, &r, NULL) < 0 ||
+        page_runs_load(&holes, STATE_HOLES, DRV_RAM, &r, NULL) < 0)
         return -1;
     return state_reader_finish(&r, NULL);
 }
@@ -56,7 +58,8 @@ static size_t save(uint8_t *data, size_t cap)
     blk_save(&blk, &w);
     vsock_save(&vsock, &w);
     rng_save(&rng, &w);
-    written_save(&written, &w);
+    page_runs_save(&written, STATE_WRITTEN, &w);
+    page_runs_save(&holes, STATE_HOLES, &w);
     CL_ASSERT(state_finish(&w, &n, NULL) == 0);
     return n;
 }
@@ -109,8 +112,9 @@ static size_t make_good(uint8_t *image, size_t cap)
     drv_start(&drv, &rng.v, 8);
     processor.nent = 3;
     processor.entries[1].function = 0xd;
-    written_add(&written, 1);
-    written_add(&written, 7);
+    page_runs_add(&written, 1);
+    page_runs_add(&written, 7);
+    page_runs_add(&holes, 3);
     size_t n = save(image, cap);
     CL_ASSERT(load(image, n, channel[0]) == 0);
     close_channel(channel);

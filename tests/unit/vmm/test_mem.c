@@ -240,7 +240,7 @@ static void test_what_changed_is_stored_again_and_told(void **state)
     enum { BYTES = 1 << 20, PAGE = 4096, GIVEN_BACK = 40, SAME = 41 };
     static const uint32_t changed[] = {0, 17, GIVEN_BACK, 255};
     static uint8_t in_file[BYTES];
-    static struct written written;
+    static struct page_runs written;
     struct guest_mem gm;
     struct iovec range;
     CL_AUTO(cl_closep) int fd = make_memfd(BYTES);
@@ -268,7 +268,7 @@ static void test_what_changed_is_stored_again_and_told(void **state)
 static void test_pages_are_copied_ahead(void **state)
 {
     (void)state;
-    static const struct written written = {2, {{3, 2}, {9, 1}}}, none;
+    static const struct page_runs written = {2, {{3, 2}, {9, 1}}}, none;
     struct guest_mem gm;
     CL_AUTO(cl_closep) int fd = make_memfd(RAM);
     if (!host_copies_ahead())
@@ -297,12 +297,78 @@ static void test_memory_is_stored_or_the_reason_given(void **state)
     assert_int_equal(gm_write(&gm, (struct gpa){1}, "x", 1), 0);
     assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
     assert_int_equal(gm_store(&gm, fd, &err), -1);
-    static struct written written;
+    static struct page_runs written;
     err = (struct cl_err){0};
     assert_int_equal(gm_store_again(&gm, fd, &written, &err), -1); /* nobody may write there */
     assert_int_equal(err.code, CL_E_SYS);
     CL_AUTO(cl_closep) int half = make_memfd(RAM / 2);
     assert_int_equal(gm_store_again(&gm, half, &written, &err), -1);
+    gm_unmap(&gm);
+}
+
+/* The file has the first and the last page of each piece, and nothing of the third. */
+static void make_holes(int fd, unsigned pieces, unsigned bytes)
+{
+    for (unsigned i = 0; i < pieces; i++) {
+        if (i == 2)
+            continue;
+        assert_int_equal(pwrite(fd, "x", 1, (off_t)i * bytes), 1);
+        assert_int_equal(pwrite(fd, "x", 1, (off_t)(i + 1) * bytes - 1), 1);
+    }
+}
+
+static int64_t blocks_of(int fd)
+{
+    struct stat st;
+    assert_int_equal(fstat(fd, &st), 0);
+    return st.st_blocks;
+}
+
+static void test_a_clone_takes_nothing_of_the_file_where_it_has_holes(void **state)
+{
+    (void)state;
+    enum { PIECE = 2 << 20, PIECES = 5, BYTES = PIECES * PIECE, PAGES = 512, AT = 3 * PIECE };
+    static struct page_runs holes;
+    static const struct page_run want[PIECES] = {{1, PAGES - 2},
+                                                 {PAGES + 1, PAGES - 2},
+                                                 {2 * PAGES, PAGES},
+                                                 {3 * PAGES + 1, PAGES - 2},
+                                                 {4 * PAGES + 1, PAGES - 2}};
+    struct guest_mem gm;
+    struct cl_err err = {0};
+    uint8_t byte = 0;
+    CL_AUTO(cl_closep) int fd = make_memfd(BYTES);
+    make_holes(fd, PIECES, PIECE);
+    assert_int_equal(gm_map(fd, BYTES, true, &gm, NULL), 0);
+    assert_int_equal(gm_find_holes(&gm, fd, &holes, &err), 0);
+    assert_int_equal(holes.n, PIECES);
+    assert_memory_equal(holes.runs, want, sizeof want);
+    int64_t before = blocks_of(fd);
+    assert_int_equal(gm_fill_holes(&gm, &holes, &err), 0);
+    assert_int_equal(gm_read(&gm, (struct gpa){AT + 8192}, &byte, 1), 0);
+    assert_int_equal(byte, 0);
+    byte = 9;
+    assert_int_equal(gm_write(&gm, (struct gpa){AT + 8192}, &byte, 1), 0);
+    assert_int_equal(gm_write(&gm, (struct gpa){2 * PIECE + 77}, &byte, 1), 0);
+    assert_int_equal(blocks_of(fd), before);
+    assert_int_equal(gm_read(&gm, (struct gpa){AT}, &byte, 1), 0);
+    assert_int_equal(byte, 'x');
+    gm_unmap(&gm);
+}
+
+static void test_small_holes_stay_the_files(void **state)
+{
+    (void)state;
+    enum { STEP = 512 << 10, BYTES = 8 * STEP };
+    static struct page_runs holes;
+    struct guest_mem gm;
+    CL_AUTO(cl_closep) int fd = make_memfd(BYTES);
+    for (unsigned i = 0; i < 8; i++)
+        assert_int_equal(pwrite(fd, "x", 1, (off_t)i * STEP), 1);
+    assert_int_equal(gm_map(fd, BYTES, true, &gm, NULL), 0);
+    assert_int_equal(gm_find_holes(&gm, fd, &holes, NULL), 0);
+    assert_int_equal(holes.n, 0);
+    assert_int_equal(gm_find_holes(&gm, -1, &holes, NULL), -1);
     gm_unmap(&gm);
 }
 
@@ -320,6 +386,8 @@ int main(void)
         cmocka_unit_test(test_memory_in_no_file_is_stored_without_its_zeros),
         cmocka_unit_test(test_what_changed_is_stored_again_and_told),
         cmocka_unit_test(test_pages_are_copied_ahead),
+        cmocka_unit_test(test_a_clone_takes_nothing_of_the_file_where_it_has_holes),
+        cmocka_unit_test(test_small_holes_stay_the_files),
         cmocka_unit_test(test_memory_is_stored_or_the_reason_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
