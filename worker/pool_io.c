@@ -229,6 +229,23 @@ static void builder_ready(void *arg)
     }
 }
 
+/* The end of a text may be cut: what to do comes before what the console said. */
+static void explain_build(const struct template *t, const struct cl_err *cause,
+                          struct cl_err *ret_why)
+{
+    const char *name = t->m.name;
+    *ret_why = (struct cl_err){0};
+    if (t->memory_mib < t->m.default_memory_mib)
+        (void)cl_fail(ret_why, cause->code, 0,
+                      "template '%s' does not boot with %u MiB of memory, its default is %u: %s",
+                      name, t->memory_mib, t->m.default_memory_mib, cause->text);
+    else
+        (void)cl_fail(ret_why, cause->code, 0,
+                      "template '%s' does not boot; if its files changed on disk, build it again "
+                      "with `cloche template build %s`: %s",
+                      name, name, cause->text);
+}
+
 /* Only now, with the VM gone, has nobody a writable mapping: the snapshot can be sealed. */
 static void builder_end(void *arg, const struct cl_err *why)
 {
@@ -244,14 +261,9 @@ static void builder_end(void *arg, const struct cl_err *why)
         f->pool->changed(f->pool->arg);
         return;
     }
+    struct cl_err failed;
     f->state = FLAVOUR_FAILED;
-    /* The end of a text may be cut: what to do comes before what the console said. */
-    struct cl_err failed = {0};
-    const struct cl_err *cause = f->why.code ? &f->why : why;
-    (void)cl_fail(&failed, cause->code, 0,
-                  "template '%s' does not boot; if its files changed on disk, build it again with "
-                  "`cloche template build %s`: %s",
-                  f->template->m.name, f->template->m.name, cause->text);
+    explain_build(f->template, f->why.code ? &f->why : why, &failed);
     note_failure(f, &failed);
 }
 

@@ -281,6 +281,8 @@ def templates(c):
     check("vCPUs and memory are as asked", f.out.startswith(b"2\n") and 400_000 < int(f.out.split()[2]) < 540_000, f)
     f = run(c.admin, "python3", "-c", "print(len(b'a' * (560 << 20)))", template="python", resources=(1, 768, 0), timeout_rpc=120)
     equal("all of it can be used", (f.outcome, bytes(f.out)), ("EXITED", b"587202560\n"))
+    f = run(c.admin, "true", resources=(1, 48, 0), timeout_rpc=120)
+    check("too little is said to be too little", f.outcome == "FAILED" and "does not boot with 48 MiB of memory, its default is 256" in str(f), f)
 
 
 if __name__ == "__main__":
