@@ -82,7 +82,7 @@ static void take_output(struct follow *f, const Cloche__V1__Output *o)
 static void take_started(struct follow *f, const Cloche__V1__JobStarted *s)
 {
     if (f->out->attempt != 0 && s->attempt != f->out->attempt)
-        cli_say("attempt %u was lost with its worker; attempt %u starts from the beginning",
+        cli_say("attempt %u was lost; attempt %u starts from the beginning",
                 f->out->attempt, s->attempt);
     if (s->attempt != f->out->attempt)
         f->offset[0] = f->offset[1] = 0;
