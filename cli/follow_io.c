@@ -82,8 +82,8 @@ static void take_output(struct follow *f, const Cloche__V1__Output *o)
 static void take_started(struct follow *f, const Cloche__V1__JobStarted *s)
 {
     if (f->out->attempt != 0 && s->attempt != f->out->attempt)
-        cli_say("attempt %u was lost; attempt %u starts from the beginning",
-                f->out->attempt, s->attempt);
+        cli_say("attempt %u was lost; attempt %u starts from the beginning", f->out->attempt,
+                s->attempt);
     if (s->attempt != f->out->attempt)
         f->offset[0] = f->offset[1] = 0;
     f->out->attempt = s->attempt;
