@@ -9,7 +9,8 @@
  *             of its own there: in a private mapping of the file each page that it touches would
  *             first be made in the file, for good, and then copied.
  *
- * Both are hints: a page too many or too few in a list costs time or memory, nothing else.
+ * A page too few in either costs time or memory, and so does one too many of the written ones; one
+ * too many of the holes is zeros in the clone, whatever the machine had there.
  *
  * Owns:    nothing.
  * Thread:  any; pure.

@@ -12,13 +12,13 @@
 #include "vmm/mem.h"
 #include "vmm/msr.h"
 #include "vmm/net.h"
+#include "vmm/page_runs.h"
 #include "vmm/ports.h"
 #include "vmm/rng.h"
 #include "vmm/serial.h"
 #include "vmm/vcpu.h"
 #include "vmm/vm.h"
 #include "vmm/vsock.h"
-#include "vmm/page_runs.h"
 #include "vmm/xenpv.h"
 
 #define VM_DEVICES_BASE UINT64_C(0xd0000000)
