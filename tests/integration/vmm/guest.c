@@ -118,14 +118,15 @@ static int open_kvm(void)
 }
 
 static void open_guest_in(struct guest *g, int kernel_fd, unsigned vcpus, enum vm_entry entry,
-                          bool is_isolated)
+                          bool is_isolated, uint64_t mem_bytes)
 {
     struct cl_err err = {0};
-    *g = (struct guest){.ram_fd = memory_file(GUEST_MEM),
+    *g = (struct guest){.ram_fd = memory_file(mem_bytes),
                         .console_fd = memory_file(0),
                         .kvm_fd = open_kvm(),
                         .kernel_fd = kernel_fd};
     struct vm_config config = guest_config(g, vcpus);
+    config.mem_bytes = mem_bytes;
     config.entry = entry;
     config.is_isolated = is_isolated;
     if (vm_create(&config, &g->vm, &err) < 0 || vm_boot(g->vm, &err) < 0)
@@ -134,7 +135,7 @@ static void open_guest_in(struct guest *g, int kernel_fd, unsigned vcpus, enum v
 
 static void open_guest(struct guest *g, int kernel_fd, unsigned vcpus, enum vm_entry entry)
 {
-    open_guest_in(g, kernel_fd, vcpus, entry, false);
+    open_guest_in(g, kernel_fd, vcpus, entry, false, GUEST_MEM);
 }
 
 void guest_open(struct guest *g, const uint8_t *code, const uint8_t *end, unsigned vcpus)
@@ -160,7 +161,14 @@ void guest_open_xenpv_of_2(struct guest *g, const uint8_t *code, const uint8_t *
 
 void guest_open_isolated(struct guest *g, const uint8_t *code, const uint8_t *end)
 {
-    open_guest_in(g, elf_file(code, (size_t)(end - code), GUEST_AT), 1, VM_ENTRY_XENPV, true);
+    open_guest_in(g, elf_file(code, (size_t)(end - code), GUEST_AT), 1, VM_ENTRY_XENPV, true,
+                  GUEST_MEM);
+}
+
+void guest_open_xenpv_large(struct guest *g, const uint8_t *code, const uint8_t *end)
+{
+    open_guest_in(g, elf_file(code, (size_t)(end - code), GUEST_AT), 1, VM_ENTRY_XENPV, false,
+                  GUEST_MUCH_MEM);
 }
 
 void guest_open_file(struct guest *g, const char *path)

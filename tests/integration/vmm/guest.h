@@ -16,6 +16,9 @@
 #define GUEST_AT 0x100000
 #define GUEST_LINEAR UINT64_C(0xffffffff80000000)
 #define GUEST_MEM (UINT64_C(32) << 20)
+#define GUEST_MUCH_MEM \
+    (UINT64_C(3584) << 20) /* so that some is behind a Xen-PV guest's devices \
+                            */
 
 #define GUEST(name, text) \
     extern const uint8_t guest_##name[], guest_##name##_end[]; \
@@ -58,6 +61,8 @@ void guest_open_pvh(struct guest *g, const uint8_t *code, const uint8_t *end, bo
 void guest_open_xenpv(struct guest *g, const uint8_t *code, const uint8_t *end);
 /* One of two vCPUs. */
 void guest_open_xenpv_of_2(struct guest *g, const uint8_t *code, const uint8_t *end);
+/* One of GUEST_MUCH_MEM. */
+void guest_open_xenpv_large(struct guest *g, const uint8_t *code, const uint8_t *end);
 /* The first in the mode isolated. */
 void guest_open_isolated(struct guest *g, const uint8_t *code, const uint8_t *end);
 /* One of a kernel's file. */

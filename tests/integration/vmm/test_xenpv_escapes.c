@@ -80,6 +80,14 @@ GUEST(updates_the_shim, UPDATE(0x1c00000, 0x67) TELL_ERRNO);
 GUEST(updates_the_shims_tables, UPDATE(0x1c1f000, 0x67) TELL_ERRNO);
 GUEST(updates_nothing, UPDATE(0x7fffffff000, 0x67) TELL_ERRNO);
 GUEST(updates_far_away, UPDATE(0xfffffffffffff000, 0x67) TELL_ERRNO);
+/* Of guests with memory on both sides of their devices. */
+GUEST(pins_a_device, EXTENDED(3, 0xd0000, 0) TELL_ERRNO);
+GUEST(takes_a_device_for_its_root, EXTENDED(5, 0xd0001, 0) TELL_ERRNO);
+GUEST(clears_a_device, EXTENDED(16, 0xd0002, 0) TELL_ERRNO);
+GUEST(updates_a_device, UPDATE(0xd0000000, 0x67) TELL_ERRNO);
+GUEST(updates_the_last_of_the_devices, UPDATE(0xd01ffff8, 0x67) TELL_ERRNO);
+GUEST(updates_in_front_of_the_devices, UPDATE(0xcffffff8, 0x67) TELL_ERRNO);
+GUEST(updates_behind_the_devices, UPDATE(0xd0200000, 0x67) TELL_ERRNO);
 GUEST(updates_of_no_kind, UPDATE(0x200003, 0x67) TELL_ERRNO);
 GUEST(list_of_updates_nowhere, ARGS(0x1234000, 1, 0) WITH_ERRNO(1));
 /* Zeros are updates of frame 0. */
@@ -273,7 +281,7 @@ GUEST(kernel_stack_nowhere, USER_TABLES "mov $0x1234000, %esi\n" CALL(3) EXTENDE
 
 /* --- what comes of them ---------------------------------------------------------------------- */
 
-enum what { ROBUSTNESS, SEPARATION };
+enum what { ROBUSTNESS, DEVICES, SEPARATION };
 enum { EXIT_UD = 6, EXIT_GP = 13, EXIT_PF = 14 };
 enum { ENOENT_ = 2, EINVAL_ = 22, ENOSPC_ = 28, ENOSYS_ = 38 };
 
@@ -291,6 +299,10 @@ static const struct escape {
 #define STOPPED(name, why) \
     { \
 #name, guest_##name, guest_##name##_end, why, 0, ROBUSTNESS \
+    }
+#define OF_MUCH_MEMORY(name, errno_) \
+    { \
+#name, guest_##name, guest_##name##_end, NULL, errno_, DEVICES \
     }
 #define USERS(name, status) \
     { \
@@ -317,6 +329,13 @@ static const struct escape {
     REFUSED(updates_the_shims_tables, EINVAL_),
     REFUSED(updates_nothing, EINVAL_),
     REFUSED(updates_far_away, EINVAL_),
+    OF_MUCH_MEMORY(pins_a_device, EINVAL_),
+    OF_MUCH_MEMORY(takes_a_device_for_its_root, EINVAL_),
+    OF_MUCH_MEMORY(clears_a_device, EINVAL_),
+    OF_MUCH_MEMORY(updates_a_device, EINVAL_),
+    OF_MUCH_MEMORY(updates_the_last_of_the_devices, EINVAL_),
+    OF_MUCH_MEMORY(updates_in_front_of_the_devices, 0),
+    OF_MUCH_MEMORY(updates_behind_the_devices, 0),
     REFUSED(updates_of_no_kind, EINVAL_),
     STOPPED(list_of_updates_nowhere, "address 0x1234000"),
     STOPPED(endless_list_of_updates, "address 0xffffffff80400000"),
@@ -440,6 +459,14 @@ static bool ends_as_it_should(const struct escape *e, const struct vm_report *r)
            strstr(r->err.text, e->stops);
 }
 
+static void open_for(struct guest *g, const struct escape *e, bool is_isolated)
+{
+    if (e->what == DEVICES)
+        guest_open_xenpv_large(g, e->code, e->end);
+    else
+        (is_isolated ? guest_open_isolated : guest_open_xenpv)(g, e->code, e->end);
+}
+
 static bool is_stopped(const struct escape *e, bool is_isolated)
 {
     struct guest g;
@@ -447,7 +474,7 @@ static bool is_stopped(const struct escape *e, bool is_isolated)
     struct cl_err err = {0};
     char text[PRINTED_MAX + 1];
     struct cost before = cost_now();
-    (is_isolated ? guest_open_isolated : guest_open_xenpv)(&g, e->code, e->end);
+    open_for(&g, e, is_isolated);
     if (vm_run(g.vm, &err) < 0)
         fail_msg("%s: %s", e->name, err.text);
     guest_await_end(&g, &report);
@@ -484,6 +511,12 @@ static void test_so_they_do_in_an_isolated_guest(void **state)
     all_are_stopped(ROBUSTNESS, true);
 }
 
+static void test_devices_are_no_memory(void **state)
+{
+    (void)state;
+    all_are_stopped(DEVICES, false);
+}
+
 static void test_user_code_of_an_isolated_guest_is_stopped(void **state)
 {
     (void)state;
@@ -502,6 +535,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_kernels_mistakes_end_with_it),
         cmocka_unit_test(test_so_they_do_in_an_isolated_guest),
+        cmocka_unit_test(test_devices_are_no_memory),
         cmocka_unit_test(test_user_code_of_an_isolated_guest_is_stopped),
     };
     int skip = guest_skip_xenpv();
