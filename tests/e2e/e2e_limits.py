@@ -98,7 +98,7 @@ def two_hundred_jobs(c):
     check("all 200 end with their own output", not bad, bad[:3])
     print(f"     200 jobs: accepted in {accepted:.1f} s, all ended after {time.monotonic() - begin:.1f} s")
     starts = collections.Counter(get(p[0], i).attempt for p, i in zip(todo, ids))
-    check("each was started once", set(starts) == {1}, (starts, [u["text"] for u in c.worker.events("UNIT_ENDED") if u.get("text")][:3]))
+    check("each was started once", set(starts) == {1}, (starts, [u["text"] for u in c.scheduler.events("JOB_REQUEUED")][:3]))
     fair, worst = fairness(c, {f"many{i}" for i in range(4)})
     check("while two tenants wait the numbers of their dispatches differ by 1 at most", fair, worst)
 
