@@ -3,7 +3,7 @@
  *     NEW ──BOOT────► BOOTING ──CMDLINE──► BOOTED ───┐
  *      └────RESTORE──────────────────────► RESTORED ─┴─START─► RUNNING ⇄ PAUSED ──SAVE──► SAVED
  *     STOP leads from every phase to ENDED; SAVED knows nothing else.  RECORD leads nowhere: in a
- *     RUNNING machine that booted the rehearsal of a clone's first acts begins (vmm/written.h).
+ *     RUNNING machine that booted the rehearsal of a clone's first acts begins (vmm/page_runs.h).
  *
  * One message is one datagram of a SOCK_SEQPACKET socket, always sizeof(struct control_message).
  * Fds come with BOOT and RESTORE by SCM_RIGHTS, in the order of enum control_fd.
