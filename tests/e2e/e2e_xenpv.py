@@ -81,7 +81,7 @@ def limits(c):
     equal("four vCPUs are there", (f.outcome, bytes(f.out)), ("EXITED", b"4\n"))
     err = error_of(c.admin.jobs.Run, pb.RunRequest(spec=spec("true", resources=(5, 512, 0))))
     check("a fifth is refused, and said why", code_of(err) == "INVALID_ARGUMENT" and "limit of 4000" in err.details(), err)
-    f = run(c.admin, "awk", "/MemTotal/{print $2 > 3900 * 1024}", "/proc/meminfo", resources=(1, 4096, 0), timeout_rpc=180)
+    f = run(c.admin, "awk", "/MemTotal/{print ($2 > 3900 * 1024)}", "/proc/meminfo", resources=(1, 4096, 0), timeout_rpc=180)
     equal("all memory that one may ask for is there", (f.outcome, bytes(f.out)), ("EXITED", b"1\n"))
 
 
