@@ -182,6 +182,7 @@ static int open_metrics(struct sched *s, struct cl_err *err)
 
 static int open_maps(struct sched *s, struct cl_err *err)
 {
+    cl_list_init(&s->promises);
     if (cl_map_new(SCHED_TENANTS_MAX, &s->tenants, err) < 0 ||
         cl_map_new(SCHED_UNITS_MAX, &s->units, err) < 0 ||
         cl_map_new(SCHED_UNITS_MAX, &s->leases, err) < 0 ||

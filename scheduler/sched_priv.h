@@ -136,9 +136,10 @@ struct sched {
     bool stopping;                /* clients that vanish now did not leave */
     char id[64];
     uint64_t next_request;
-    uint64_t reserving; /* calls in flight at dispatch */
-    bool recovered;     /* units were read back from the books */
-    void *drain;        /* owned: the stop in progress */
+    uint64_t reserving;      /* calls in flight at dispatch */
+    struct cl_list promises; /* of struct room_promise */
+    bool recovered;          /* units were read back from the books */
+    void *drain;             /* owned: the stop in progress */
     char audit_head[65];
     uint64_t audit_seq;
 };
@@ -210,6 +211,15 @@ struct worker *worker_place(struct sched *s, const struct tenant *t, const char 
 void worker_room_take(struct worker *w, const struct tenant *tenant, const char *template,
                       const uint64_t *need);
 void worker_room_return(struct sched *s, const char *worker_id, const uint64_t *need);
+/* Room that was taken for what is no unit yet. */
+struct room_promise {
+    struct cl_list link;
+    const char *worker, *template; /* borrowed, as the others: while it is linked */
+    const struct tenant *tenant;
+    const uint64_t *need;
+};
+/* On top of a new report of its: what was promised or sent and is in no report yet. */
+void worker_count_pending(struct worker *w);
 /* The answer borrows its message until the callback returns; NULL answer = err says why.  fn may be
  * NULL: nobody waits. */
 typedef void request_fn(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err);

@@ -26,7 +26,8 @@ struct submission {
     struct quota_need need;
     uint8_t digest[SHA256_BYTES];
     char idem[BOOKS_IDEM_MAX + 1], id[CL_ID_MAX];
-    struct unit_lease lease; /* asked for with the admission; id "" = none */
+    struct unit_lease lease;     /* asked for with the admission; id "" = none */
+    struct room_promise promise; /* linked while it is asked for */
     struct unit *unit;
 };
 
@@ -107,6 +108,7 @@ static int record_admission(struct submission *x, struct cl_err *err)
 
 static bool got_lease(struct submission *x, const struct books_admitted *res)
 {
+    cl_list_unlink(&x->promise.link);
     if (!res || res->replay || res->state != BOOKS_STARTING || !x->lease.id[0]) {
         worker_room_return(x->a->s, x->lease.worker, x->need.dim);
         return false;
@@ -176,6 +178,11 @@ static void ask_for_lease(struct submission *x)
     cl_id_new("lease", x->lease.id);
     (void)snprintf(x->lease.worker, sizeof x->lease.worker, "%s", w->id);
     worker_room_take(w, x->tenant, x->record->spec->template_, x->need.dim);
+    x->promise = (struct room_promise){.worker = x->lease.worker,
+                                       .template = x->record->spec->template_,
+                                       .tenant = x->tenant,
+                                       .need = x->need.dim};
+    cl_list_push(&s->promises, &x->promise.link);
 }
 
 static int admit(struct submission *x, struct cl_err *err)
@@ -276,6 +283,7 @@ void submit(struct api_call *a, const struct submit_spec *spec, submit_fn *fn, v
     x->kind = spec->kind;
     x->refuse_over_quota = spec->refuse_over_quota;
     x->waits = spec->waits;
+    cl_list_init(&x->promise.link);
     (void)snprintf(x->idem, sizeof x->idem, "%s", spec->idempotency_key);
     api_hold(a);
     if (make_record(x, spec, &err) < 0)

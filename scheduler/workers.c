@@ -226,9 +226,14 @@ static void take_load(struct worker *w, const Cloche__V1__WorkerLoad *l)
 }
 
 /* What was sent to it and not reported yet is still there: count it on top of a report. */
-static void count_pending(struct worker *w)
+void worker_count_pending(struct worker *w)
 {
     size_t at = 0;
+    CL_LIST_FOREACH (node, &w->sched->promises) {
+        const struct room_promise *p = CL_LIST_ENTRY(node, struct room_promise, link);
+        if (strcmp(p->worker, w->id) == 0)
+            worker_room_take(w, p->tenant, p->template, p->need);
+    }
     for (struct unit *u; (u = cl_map_next(w->sched->units, &at, NULL)) != NULL;) {
         bool pending = u->phase == PHASE_RESERVING || u->phase == PHASE_ASSIGNING;
         if (!pending || strcmp(u->worker_id, w->id) != 0)
@@ -527,7 +532,7 @@ static void on_message(struct rpc_call *call, const ProtobufCMessage *msg, void 
     switch ((int)m->body_case) {
     case CLOCHE__V1__SESSION_REQUEST__BODY_LOAD:
         take_load(w, m->load);
-        count_pending(w);
+        worker_count_pending(w);
         end_unconfirmed(w);
         break;
     case CLOCHE__V1__SESSION_REQUEST__BODY_ASSIGNED:

@@ -26,11 +26,14 @@ static int make_two(void **state)
     struct cl_err err = {0};
     (void)state;
     cl_map_free(sched.workers);
-    if (cl_map_new(CL_COUNT(workers), &sched.workers, &err) < 0)
+    cl_map_free(sched.units);
+    if (cl_map_new(CL_COUNT(workers), &sched.workers, &err) < 0 ||
+        cl_map_new(1, &sched.units, &err) < 0)
         return -1;
     for (unsigned i = 0; i < CL_COUNT(workers); i++) {
         struct worker *w = &workers[i];
-        *w = (struct worker){.call = (struct rpc_call *)(void *)&somebody,
+        *w = (struct worker){.sched = &sched,
+                             .call = (struct rpc_call *)(void *)&somebody,
                              .separation = CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_ISOLATED,
                              .cap_vcpu = 16000,
                              .cap_mem = 16384,
@@ -46,7 +49,8 @@ static int free_map(void **state)
 {
     (void)state;
     cl_map_free(sched.workers);
-    sched.workers = NULL;
+    cl_map_free(sched.units);
+    sched.workers = sched.units = NULL;
     return 0;
 }
 
@@ -111,6 +115,27 @@ static void test_one_that_makes_the_snapshot_still_comes_last(void **state)
     assert_int_equal(place(&strict, "base"), 0); /* the other is full */
 }
 
+static void test_a_report_forgets_nothing_that_was_promised(void **state)
+{
+    (void)state;
+    struct room_promise promises[] = {{.worker = "wrk_0", .tenant = &strict, .need = need},
+                                      {.worker = "wrk_1", .tenant = &strict, .need = need},
+                                      {.worker = "wrk_0", .tenant = &strict, .need = need}};
+    (void)give(&workers[0], "base", 1);
+    cl_list_init(&sched.promises);
+    for (size_t i = 0; i < CL_COUNT(promises); i++) {
+        promises[i].template = "base";
+        cl_list_push(&sched.promises, &promises[i].link);
+    }
+    workers[0].used_vcpu = 14000; /* a report says so */
+    worker_count_pending(&workers[0]);
+    assert_int_equal(workers[0].used_vcpu, 16000);
+    assert_int_equal(workers[0].used_slots, 2);
+    assert_int_equal(workers[0].templates[0].warm, 0);
+    assert_int_equal(workers[1].used_slots, 0);
+    assert_int_equal(place(&strict, "base"), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -118,6 +143,7 @@ int main(void)
         cmocka_unit_test_setup(test_a_warm_vm_is_given_once, make_two),
         cmocka_unit_test_setup(test_what_a_tenant_may_not_have_is_not_counted, make_two),
         cmocka_unit_test_setup(test_one_that_makes_the_snapshot_still_comes_last, make_two),
+        cmocka_unit_test_setup(test_a_report_forgets_nothing_that_was_promised, make_two),
     };
     return cmocka_run_group_tests(tests, NULL, free_map);
 }
