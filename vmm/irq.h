@@ -7,10 +7,13 @@
 #ifndef CL_VMM_IRQ_H
 #define CL_VMM_IRQ_H
 
+#include <stdbool.h>
+
 struct irq_line {
     void (*raise)(void *chip, unsigned gsi);
     void *chip; /* borrowed: the interrupt controller */
     unsigned gsi;
+    bool is_lasting; /* what was raised is in the guest's own state: a snapshot has it, too */
 };
 
 static inline void irq_raise(const struct irq_line *line)

@@ -506,7 +506,7 @@ int virtio_load(struct virtio *v, struct state_reader *r, struct cl_err *err)
 
 void virtio_kick(struct virtio *v)
 {
-    if (v->isr != 0)
+    if (v->isr != 0 && !v->irq.is_lasting)
         irq_raise(&v->irq);
     for (unsigned i = 0; i < v->ops->n_queues; i++)
         if (is_at_work(v, i))

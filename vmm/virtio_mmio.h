@@ -129,8 +129,9 @@ void virtio_save(const struct virtio *v, struct state_writer *w);
  * device must not be used. */
 int virtio_load(struct virtio *v, struct state_reader *r, struct cl_err *err) CL_MUST;
 /* After a restore, before the vCPUs run: look at each queue once and raise again what the driver
- * has not acknowledged, so that no notification is lost on either side.  A driver that waits for
- * none is left alone: each is two ways out of the guest, and pages that a clone need not touch. */
+ * has not acknowledged, so that no notification is lost on either side; not on a line that lasts,
+ * whose driver may never acknowledge (images/module).  A driver that waits for none is left alone:
+ * each is ways out of the guest, and pages that a clone need not touch. */
 void virtio_kick(struct virtio *v);
 
 #endif

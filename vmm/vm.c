@@ -54,7 +54,10 @@ static void raise_line(void *arg, unsigned gsi)
 
 static struct irq_line line_of(struct vm *vm, unsigned gsi)
 {
-    return (struct irq_line){.raise = raise_line, .chip = vm, .gsi = gsi};
+    return (struct irq_line){.raise = raise_line,
+                             .chip = vm,
+                             .gsi = gsi,
+                             .is_lasting = vm->config.entry == VM_ENTRY_XENPV};
 }
 
 /* --- how it ended ---------------------------------------------------------------------------- */

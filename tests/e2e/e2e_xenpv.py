@@ -8,7 +8,7 @@ import re
 os.environ["CLOCHE_DRIVER"] = "kvm/xenpv-shared"
 
 from clones import differ  # noqa: E402
-from harness import Cluster, Suite, code_of, error_of, follow, pb, run, skip, soon, spec  # noqa: E402
+from harness import Cluster, Suite, code_of, command, error_of, follow, pb, run, skip, soon, spec  # noqa: E402
 
 suite = Suite("xenpv")
 check, equal = suite.check, suite.equal
@@ -25,15 +25,25 @@ def told(c):
     check("the worker's log says what KVM takes", 100 < int(started["transition_ns"]) < 10**7 and 100 < int(started["page_fault_ns"]) < 10**7, started)
 
 
+def counters(c, box):
+    stats = c.admin.sandboxes.Stats(pb.StatsRequest(unit_id=box.id)).stats
+    return {counter.name: counter.value for counter in stats.counters}
+
+
 @suite.scenario
 def counted(c):
     """Why the guest is left: by what it asks of the agent's channel, and hardly by anything else."""
     box = c.admin.sandboxes.Create(pb.CreateRequest(template="python", ttl_ns=60 * 10**9), timeout=60).sandbox
-    stats = c.admin.sandboxes.Stats(pb.StatsRequest(unit_id=box.id)).stats
-    n = {counter.name: counter.value for counter in stats.counters}
+    n = counters(c, box)
     check("its kicks and interrupts are counted", n["kicks.vsock"] > 0 and n["interrupts.vsock"] > 0, n)
     check("… and what it has no controller and no card for is not", n["exits.interrupt-chip"] == n["kicks.net"] == n["interrupts.net"] == 0, n)
     check("… and what KVM itself does for it", n["kvm.exits"] > n["kicks.vsock"] and n["kvm.interrupts"] > 0, n)
+    started = c.admin.execs.Start(pb.StartRequest(sandbox_id=box.id, command=command("echo", "hello")))
+    heard = follow(c.admin.execs.Attach(pb.AttachRequest(sandbox_id=box.id, exec_id=started.exec_id), timeout=soon(60)))
+    equal("a program runs in it", bytes(heard.out), b"hello\n")
+    more = {name: value - n[name] for name, value in counters(c, box).items()}
+    check("… for which the channel interrupts", more["interrupts.vsock"] > 0, more)
+    equal("… and none of its registers is asked why", more["exits.vsock"], 0)
     c.admin.sandboxes.Kill(pb.KillRequest(sandbox_id=box.id))
 
 

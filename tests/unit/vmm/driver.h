@@ -38,7 +38,7 @@ static inline void drv_raise(void *chip, unsigned gsi)
 
 static inline struct irq_line drv_irq(struct drv *d)
 {
-    return (struct irq_line){drv_raise, d, 5};
+    return (struct irq_line){.raise = drv_raise, .chip = d, .gsi = 5};
 }
 
 static inline void drv_init(struct drv *d)

@@ -415,6 +415,26 @@ static void test_a_restored_device_repeats_what_was_not_acknowledged(void **stat
     assert_int_equal(drv_r(&back.v, 0x60), 0);
 }
 
+static void test_a_line_that_lasts_is_not_raised_again(void **state)
+{
+    (void)state;
+    const struct drv_desc piece = {DRV_DATA, 4, DRV_WRITE, 0};
+    static struct echo back;
+    uint8_t data[1024];
+    drv_start(&drv, &echo.v, SIZE);
+    drv_chain(&drv, 0, SIZE, 0, &piece, 1);
+    drv_notify(&echo.v, 0);
+    assert_int_equal(load(data, save(data, sizeof data), &back), 0);
+    back.v.irq.is_lasting = true;
+    unsigned irqs = drv.irqs;
+    virtio_kick(&back.v);
+    assert_int_equal(drv.irqs, irqs);
+    assert_int_equal(drv_r(&back.v, 0x60), 1);
+    drv_chain(&drv, 0, SIZE, 1, &piece, 1);
+    drv_notify(&back.v, 0);
+    assert_int_equal(drv.irqs, irqs + 1); /* though the first was never acknowledged */
+}
+
 static void test_a_broken_device_is_saved_as_one(void **state)
 {
     (void)state;
@@ -479,6 +499,7 @@ int main(void)
         T(test_config_space_is_bounded),
         T(test_a_saved_device_goes_on_where_it_was),
         T(test_a_restored_device_repeats_what_was_not_acknowledged),
+        T(test_a_line_that_lasts_is_not_raised_again),
         T(test_a_broken_device_is_saved_as_one),
         T(test_a_hostile_state_keeps_the_rules),
     };
