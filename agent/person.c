@@ -40,19 +40,30 @@ static int set_caps(uint64_t caps)
     return syscall(SYS_capset, &head, data) < 0 ? -errno : 0;
 }
 
+/* The kernel refuses the first number that it has no capability of. */
+static int bound_caps(uint64_t keep)
+{
+    for (int cap = 0; cap < 64; cap++) {
+        if (keep >> cap & 1 || prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0)
+            continue;
+        return errno == EINVAL ? 0 : -errno;
+    }
+    return 0;
+}
+
 int person_become(const struct person *who, int userns_fd)
 {
     if (setns(userns_fd, CLONE_NEWUSER) < 0)
         return -errno;
     uint64_t keep = caps_of(who);
-    for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
-        if (!(keep >> cap & 1) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
-            return -errno;
+    int rc = bound_caps(keep);
+    if (rc < 0)
+        return rc;
     gid_t group = who->id;
     if (setgroups(1, &group) < 0 || setresgid(group, group, group) < 0 ||
         setresuid(who->id, who->id, who->id) < 0)
         return -errno;
-    int rc = set_caps(keep);
+    rc = set_caps(keep);
     if (rc < 0)
         return rc;
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -errno : 0;
