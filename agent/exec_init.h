@@ -1,6 +1,6 @@
 /* agent/exec_init.h - the inside of one exec: process 1 of its PID namespace, and the command.
  *
- *   agent --clone3--> init (pid 1, agent's rights) --fork--> command (pid 2, user's rights)
+ *   agent --clone3--> init (pid 1, agent's rights) --vfork--> command (pid 2, user's rights)
  *
  * init passes signals on, reaps, reports over `ctl`, and ends with the command: the kernel then
  * kills whatever the command left behind.  User code cannot signal, trace or see beyond it.
