@@ -381,6 +381,7 @@ def handles_belong_to_who_made_them(c):
     a = Mcp(url, c.key("owner").secret)
     live, ended = a.tool("exec", command="echo secret").data, a.tool("exec", command="echo secret").data
     a.tool("sandbox_kill", sandbox_id=ended["sandbox_id"])
+    a.close()  # what follows may take longer than a connection may be idle
     unknown = "sbx_" + "0" * 26
 
     def plain(answer, real):
