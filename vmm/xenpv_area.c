@@ -166,12 +166,15 @@ enum { TRAPS = 22, BREAK = 3, OVERFLOW = 4, FAULT = 14 };
 enum { ON_TRAP_STACK = 1, ON_FAULT_STACK, ON_IRQ_STACK };
 enum { FOR_CPL0 = 0, FOR_CPL3 = 3 }; /* who may name the gate in an INT */
 
-/* Intel SDM 3A §6.14.1: an interrupt gate. */
+/* Intel SDM 3A §6.14.1.  To CPL0 an interrupt gate, which clears IF; what is returned from there
+ * sets it again.  To CPL3 a trap gate, which leaves it, because no IRETQ of CPL3 could set it: the
+ * guest would go on without interrupts, user code that computes for ever. */
 static void put_gate(uint64_t *idt, unsigned vector, uint64_t handler, unsigned selector,
                      unsigned stack, uint64_t caller)
 {
+    const uint64_t kind = selector == SHIM_CS3 ? 0x8f : 0x8e;
     idt[2 * vector] = (handler & 0xffff) | (uint64_t)selector << 16 | (uint64_t)stack << 32 |
-                      (UINT64_C(0x8e) | caller << 5) << 40 | (handler >> 16 & 0xffff) << 48;
+                      (kind | caller << 5) << 40 | (handler >> 16 & 0xffff) << 48;
     idt[2 * vector + 1] = handler >> 32;
 }
 

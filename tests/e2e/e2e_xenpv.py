@@ -47,6 +47,27 @@ def counted(c):
     c.admin.sandboxes.Kill(pb.KillRequest(sandbox_id=box.id))
 
 
+def computes(c, client, what):
+    """Programs that compute, and never ask the kernel for anything, leave the only vCPU to others."""
+    box = client.sandboxes.Create(pb.CreateRequest(template="base", ttl_ns=600 * 10**9), timeout=60).sandbox
+
+    def start(*argv):
+        return client.execs.Start(pb.StartRequest(sandbox_id=box.id, command=command(*argv)), timeout=soon(60)).exec_id
+    busy = [start("sh", "-c", "while :; do :; done") for _ in range(2)]
+    heard = follow(client.execs.Attach(pb.AttachRequest(sandbox_id=box.id, exec_id=start("echo", "hello")), timeout=soon(60)))
+    equal(f"{what}: beside programs that compute for ever another runs", bytes(heard.out), b"hello\n")
+    for exec_id in busy:
+        client.execs.Signal(pb.SignalRequest(sandbox_id=box.id, exec_id=exec_id, signal=9), timeout=soon(60))
+        end = client.execs.Wait(pb.WaitRequest(sandbox_id=box.id, exec_id=exec_id), timeout=soon(60))
+        check(f"{what}: … and they can be ended", end is not None)
+    client.sandboxes.Kill(pb.KillRequest(sandbox_id=box.id))
+
+
+@suite.scenario
+def computing(c):
+    computes(c, c.admin, "shared")
+
+
 @suite.scenario
 def clones(c):
     differ(suite, c, {"xen"})
@@ -80,6 +101,7 @@ def isolated():
         equal("… user code cannot read what its kernel's hypervisor keeps", (f.outcome, f.result.signal, bytes(f.out)), ("SIGNALED", 11, b""))
         f = run(wary, "echo", "still here")
         equal("… and the next job runs", bytes(f.out), b"still here\n")
+        computes(c, wary, "isolated")
         differ(suite, c, {"xen"})
     finally:
         suite.close(c)

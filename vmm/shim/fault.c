@@ -5,8 +5,9 @@
  * straight to CPL3 the instruction that faulted tells, and only what it leaves open is asked of
  * CPL0, which is dearer that way.
  *
- * That instruction is still what it was: there is one vCPU, whose IF is clear since.  The page
- * tables are those that the fault was about, too, so an answer that they contradict is none.
+ * That instruction is still what it was: there is one vCPU, and an interrupt that comes in here
+ * lets nothing of the kernel's run (interrupt() of trap.c).  The page tables are those that the
+ * fault was about, too, so an answer that they contradict is none.
  */
 #include "vmm/shim/operand.h"
 #include "vmm/shim/shim.h"

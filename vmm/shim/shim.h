@@ -6,8 +6,9 @@
  *
  * Thread: any vCPU, each in its own copy of this code, on the kernel's stack or one of layout.h's.
  * What is shim()'s and doors()' is this vCPU's, but for the fields that others write; what is
- * common is written with atomics, or under a lock.  The processor's IF is clear in interrupt() and
- * in traps that need no CPL0: these neither take a lock nor wait for another vCPU.
+ * common is written with atomics, or under a lock.  The processor's IF is clear in interrupt(), and
+ * set elsewhere; neither it nor a trap, which it may interrupt, takes a lock or waits for another
+ * vCPU.
  */
 #ifndef CL_VMM_SHIM_SHIM_H
 #define CL_VMM_SHIM_SHIM_H

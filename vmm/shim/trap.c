@@ -108,7 +108,7 @@ void trap(struct frame *f)
 {
     if (f->vector == PAGE_FAULT && shim()->finds_faults)
         shim()->cr2 = fault_address(f);
-    f->flags |= FLAG_IF; /* the processor's; IRETQ at CPL3 would keep it anyway */
+    f->flags |= FLAG_IF; /* the processor's, which no IRETQ of CPL3 can change */
     if (shim()->user || !serve(f))
         hand_over(f);
     deliver_event(f);

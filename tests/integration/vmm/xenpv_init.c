@@ -306,6 +306,26 @@ static void ticks_among_faults(void)
     check(good, "ticks come among page faults");
 }
 
+/* Behind a page fault it leaves the processor's ring 3 for nothing: IF must have outlived the
+ * fault. */
+static void a_tick_while_it_computes(void)
+{
+    const struct itimerval once = {{0, 0}, {0, 20000}};
+    const uint64_t limit = 20 * NS_PER_S;
+    uint8_t *at = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ticks = 0;
+    bool good = at != MAP_FAILED && signal(SIGALRM, on_tick) != SIG_ERR &&
+                setitimer(ITIMER_REAL, &once, NULL) == 0;
+    uint64_t begin = now_ns();
+    if (good)
+        at[0] = 1;
+    while (good && ticks == 0 && now_ns() - begin < limit)
+        ;
+    check(good && ticks == 1, "a program that has faulted and computes is interrupted");
+    good = good && munmap(at, PAGE) == 0;
+    check(good, "its page is given back");
+}
+
 static void sleeps(void)
 {
     enum { N = 20 };
@@ -405,10 +425,11 @@ int main(int argc, char **argv)
         (void)dup2(console, fd);
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     (void)printf("xenpv: init runs, on one of %u\n", processors());
-    void (*const checks[])(void) = {
-        system_calls,     page_faults,        forks, execs,          exceptions,         addresses,
-        sleeps,           ticks_among_faults, pipes, floating_point, several_processors, off_and_on,
-        what_may_be_tried};
+    void (*const checks[])(void) = {system_calls, page_faults,        forks,
+                                    execs,        exceptions,         addresses,
+                                    sleeps,       ticks_among_faults, a_tick_while_it_computes,
+                                    pipes,        floating_point,     several_processors,
+                                    off_and_on,   what_may_be_tried};
     bool is_short = has_word(argc, argv, "processors");
     if (is_short) {
         several_processors();
