@@ -38,7 +38,7 @@ mkdir -p "$out"
 logged configure ninja -C "$out" build.ninja
 programs=$(ninja -C "$out" -t targets all | sed -nE 's/^(test_(unit|fault|integration)_vmm_\w+|fuzz_vmm_\w+): phony$/\1/p')
 # shellcheck disable=SC2086
-logged build ninja -C "$out" -j "${JOBS:-2}" cloche-vmm $programs
+logged build ninja -C "$out" -j "${JOBS:-2}" cloche-vmm vmm_boot vmm_clone vmm_ticks $programs
 rm -rf "$out/profiles" # the counters of an older build
 mkdir "$out/profiles"
 logged test ctest --test-dir "$out" -j "${JOBS:-2}" --output-on-failure -R '^((unit|fault|integration)/vmm/|(fuzz|fault)/vmm_)'
