@@ -13,12 +13,18 @@ struct irq_line {
     void (*raise)(void *chip, unsigned gsi);
     void *chip; /* borrowed: the interrupt controller */
     unsigned gsi;
-    bool is_lasting; /* what was raised is in the guest's own state: a snapshot has it, too */
+    unsigned config_gsi; /* for news of a device's configuration; may be the same one */
+    bool is_lasting;     /* what was raised is in the guest's own state: a snapshot has it, too */
 };
 
 static inline void irq_raise(const struct irq_line *line)
 {
     line->raise(line->chip, line->gsi);
+}
+
+static inline void irq_raise_config(const struct irq_line *line)
+{
+    line->raise(line->chip, line->config_gsi);
 }
 
 #endif

@@ -23,7 +23,7 @@
 #include "base/err.h"
 #include "base/util.h"
 
-enum { STATE_VERSION = 5, STATE_BASELINE_BYTES = 32, STATE_HEAD_BYTES = 56 };
+enum { STATE_VERSION = 6, STATE_BASELINE_BYTES = 32, STATE_HEAD_BYTES = 56 };
 
 enum state_section {
     STATE_NONE = 0,

@@ -51,10 +51,10 @@ void virtio_init(struct virtio *v, const struct virtio_ops *ops, void *dev,
     *v = (struct virtio){.ops = ops, .dev = dev, .mem = mem, .irq = irq};
 }
 
-static void interrupt(struct virtio *v, uint32_t why)
+static void tell_of_config(struct virtio *v)
 {
-    v->isr |= why;
-    irq_raise(&v->irq);
+    v->isr |= ISR_CONFIG;
+    irq_raise_config(&v->irq);
 }
 
 bool virtio_is_live(const struct virtio *v)
@@ -70,14 +70,14 @@ void virtio_fail(struct virtio *v, enum virtq_fault why)
         virtq_stop(&v->queue[i]);
     v->fault = why;
     v->status |= VIRTIO_NEEDS_RESET;
-    interrupt(v, ISR_CONFIG);
+    tell_of_config(v);
 }
 
 void virtio_config_changed(struct virtio *v)
 {
     v->generation++;
     if (virtio_is_live(v))
-        interrupt(v, ISR_CONFIG);
+        tell_of_config(v);
 }
 
 bool virtio_pop(struct virtio *v, unsigned queue, struct virtq_chain *ret)
@@ -110,8 +110,10 @@ void virtio_signal(struct virtio *v, unsigned queue)
     if (!virtio_is_live(v) || q->told == q->next_used)
         return;
     q->told = q->next_used;
-    if (virtq_wants_irq(q))
-        interrupt(v, ISR_USED);
+    if (!virtq_wants_irq(q))
+        return;
+    v->isr |= ISR_USED;
+    irq_raise(&v->irq);
 }
 
 /* ---- registers ---- */

@@ -33,31 +33,33 @@ static void send_interrupt(void *arg, uint32_t address, uint32_t data)
         vm->lost_interrupts++; /* a guest that asks for nonsense loses its own interrupt */
 }
 
-/* A Xen-PV guest has no interrupt controller, but its shim, and its serial port no interrupt. */
-static void raise_event(struct vm *vm, unsigned gsi)
+static void raise_pin(void *arg, unsigned gsi)
 {
+    struct vm *vm = arg;
+    vm->raised[gsi < FIRST_GSI ? VM_SLOTS_NR : gsi - FIRST_GSI]++;
+    ioapic_raise(&vm->ioapic, gsi);
+}
+
+/* A Xen-PV guest has no interrupt controller, but its shim, and its serial port no interrupt. */
+static void raise_event(void *arg, unsigned gsi)
+{
+    struct vm *vm = arg;
     if (gsi < FIRST_GSI)
         return;
+    vm->raised[(gsi - FIRST_GSI) % SHIM_DEVICES]++;
     xenpv_note(&vm->xenpv, &vm->mem, gsi - FIRST_GSI);
     send_interrupt(vm, MSI_TO_FIRST, SHIM_IRQ_VECTOR);
 }
 
-static void raise_line(void *arg, unsigned gsi)
-{
-    struct vm *vm = arg;
-    vm->raised[gsi < FIRST_GSI ? VM_SLOTS_NR : gsi - FIRST_GSI]++;
-    if (vm->config.entry == VM_ENTRY_XENPV)
-        raise_event(vm, gsi);
-    else
-        ioapic_raise(&vm->ioapic, gsi);
-}
-
 static struct irq_line line_of(struct vm *vm, unsigned gsi)
 {
-    return (struct irq_line){.raise = raise_line,
+    if (vm->config.entry != VM_ENTRY_XENPV)
+        return (struct irq_line){.raise = raise_pin, .chip = vm, .gsi = gsi, .config_gsi = gsi};
+    return (struct irq_line){.raise = raise_event,
                              .chip = vm,
                              .gsi = gsi,
-                             .is_lasting = vm->config.entry == VM_ENTRY_XENPV};
+                             .config_gsi = gsi + SHIM_DEVICES,
+                             .is_lasting = true};
 }
 
 /* --- how it ended ---------------------------------------------------------------------------- */

@@ -216,7 +216,7 @@ bool xenpv_on_mail(struct xenpv *xenpv, const struct guest_mem *mem, uint8_t wor
 void xenpv_note(const struct xenpv *xenpv, const struct guest_mem *mem, unsigned n)
 {
     struct gpa at = {xenpv->area + SHIM_MAIL + offsetof(struct shim_mail, devices)};
-    CL_ASSERT(n < SHIM_DEVICES);
+    CL_ASSERT(n < SHIM_DEVICE_EVENTS);
     (void)!gm_or64(mem, at, UINT64_C(1) << n); /* the area is RAM */
 }
 

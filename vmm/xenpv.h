@@ -95,7 +95,8 @@ int xenpv_wake(const struct guest_mem *mem, unsigned vcpus, uint64_t slept, stru
 /* The guest wrote this byte to SHIM_PORT: read its letter.  False when it gave up. */
 bool xenpv_on_mail(struct xenpv *xenpv, const struct guest_mem *mem, uint8_t word,
                    struct serial *serial);
-/* Device n has news: a note to the shim, which an interrupt of SHIM_IRQ_VECTOR makes it read. */
+/* SHIM_DEVICE_PORT + n has news: a note to the shim, which an interrupt of SHIM_IRQ_VECTOR makes it
+ * read. */
 void xenpv_note(const struct xenpv *xenpv, const struct guest_mem *mem, unsigned n);
 /* Why it gave up. */
 int xenpv_explain(const struct xenpv *xenpv, struct cl_err *ret_err);

@@ -348,7 +348,7 @@ static void put_common(struct area *a, const struct xenpv_plan *plan,
     c->ns_scale = ((uint64_t)TICKS_PER_NS << 32) / input->tsc_khz;
     c->tsc_scale = ((uint64_t)input->tsc_khz << 32) / TICKS_PER_NS;
     c->channels[XEN_PORT_STORE].kind = c->channels[XEN_PORT_CONSOLE].kind = CHANNEL_REMOTE;
-    for (unsigned i = 0; i < SHIM_DEVICES; i++)
+    for (unsigned i = 0; i < SHIM_DEVICE_EVENTS; i++)
         c->channels[SHIM_DEVICE_PORT + i].kind = CHANNEL_REMOTE;
     put_msrs(c);
 }

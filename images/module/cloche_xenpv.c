@@ -3,14 +3,13 @@
  * cloche_xenpv - the virtio devices of a Xen-PV guest of cloche-vmm.
  *
  * Such a guest has neither ACPI nor a device tree to find them by.  Device n is where every guest
- * of cloche-vmm has it (vmm/vm.h), and interrupts by event channel PORT + n (vmm/shim/layout.h).
- * Anywhere else the module declines with ENODEV.  It is a work of its own, for the kernel, under
- * the kernel's licence.
+ * of cloche-vmm has it (vmm/vm.h), and interrupts by event channels (vmm/shim/layout.h): PORT + n
+ * when it used buffers, CONFIG_PORT + n when its configuration changed.  Anywhere else the module
+ * declines with ENODEV.  It is a work of its own, for the kernel, under the kernel's licence.
  *
  * An interrupt of virtio-mmio is two ways out of the guest, to read its status and to acknowledge
- * it.  A device whose configuration never changes has one thing to say, that buffers were used, and
- * its event channel has said that: on_event() looks at the queues at once, and the driver's own
- * handler hangs on a line on which nothing comes.
+ * it.  That buffers were used, their event channel has said: on_used() looks at the queues at once.
+ * The driver's own handler has the other channel, where events are few.
  */
 #include <linux/interrupt.h>
 #include <linux/io.h>
@@ -20,17 +19,17 @@
 #include <linux/slab.h>
 #include <linux/virtio.h>
 #include <linux/virtio_ring.h>
-#include <uapi/linux/virtio_ids.h>
 #include <uapi/linux/virtio_mmio.h>
 #include <xen/events.h>
 #include <xen/xen.h>
 
-enum { DEVICES_AT = 0xd0000000, STEP = 0x1000, DEVICES = 8, PORT = 48 };
+enum { DEVICES_AT = 0xd0000000, STEP = 0x1000, DEVICES = 8 };
+enum { PORT = 48, CONFIG_PORT = PORT + DEVICES };
 enum { MAGIC = 0x74726976 }; /* "virt" */
 
 struct line {
     struct platform_device *pdev;
-    int idle_irq; /* the driver's */
+    int config_irq;
 };
 
 /* virtio-mmio's own data begin with the device; whether they do is seen by its parent. */
@@ -41,7 +40,7 @@ static struct virtio_device *device_of(const struct line *line)
     return vdev && vdev->dev.parent == &line->pdev->dev ? vdev : NULL;
 }
 
-static irqreturn_t on_event(int irq, void *arg)
+static irqreturn_t on_used(int irq, void *arg)
 {
     const struct line *line = arg;
     struct virtio_device *vdev = device_of(line);
@@ -50,19 +49,8 @@ static irqreturn_t on_event(int irq, void *arg)
     if (vdev)
         list_for_each_entry(vq, &vdev->vqs, list) vring_interrupt(irq, vq);
     else
-        generic_handle_irq(line->idle_irq);
+        generic_handle_irq(line->config_irq);
     return IRQ_HANDLED;
-}
-
-static int idle_irq(void)
-{
-    int irq = irq_alloc_desc(NUMA_NO_NODE);
-
-    if (irq >= 0) {
-        irq_set_chip_and_handler(irq, &dummy_irq_chip, handle_simple_irq);
-        irq_clear_status_flags(irq, IRQ_NOREQUEST);
-    }
-    return irq;
 }
 
 static int register_device(struct platform_device *pdev, phys_addr_t at, int irq)
@@ -77,47 +65,34 @@ static int register_device(struct platform_device *pdev, phys_addr_t at, int irq
 }
 
 /* Interrupts come as soon as the device is registered. */
-static int add_without_status(struct platform_device *pdev, phys_addr_t at, int irq)
+static int add(unsigned int n, phys_addr_t at)
 {
     struct line *line = kzalloc(sizeof(*line), GFP_KERNEL);
+    struct platform_device *pdev = platform_device_alloc("virtio-mmio", n);
+    int used_irq = bind_evtchn_to_irq(PORT + n);
+    int config_irq = bind_evtchn_to_irq(CONFIG_PORT + n);
     int rc;
 
-    if (!line)
+    if (!line || !pdev)
         return -ENOMEM;
+    if (used_irq < 0 || config_irq < 0)
+        return used_irq < 0 ? used_irq : config_irq;
     line->pdev = pdev;
-    line->idle_irq = idle_irq();
-    if (line->idle_irq < 0)
-        return line->idle_irq;
-    rc = request_irq(irq, on_event, 0, "cloche_xenpv", line);
-    return rc ? rc : register_device(pdev, at, line->idle_irq);
+    line->config_irq = config_irq;
+    rc = request_irq(used_irq, on_used, 0, "cloche_xenpv", line);
+    return rc ? rc : register_device(pdev, at, config_irq);
 }
 
-static int add(unsigned int n, phys_addr_t at, u32 id)
-{
-    struct platform_device *pdev = platform_device_alloc("virtio-mmio", n);
-    int irq = bind_evtchn_to_irq(PORT + n);
-
-    if (!pdev)
-        return -ENOMEM;
-    if (irq < 0)
-        return irq;
-    if (id == VIRTIO_ID_BLOCK || id == VIRTIO_ID_RNG || id == VIRTIO_ID_VSOCK)
-        return add_without_status(pdev, at, irq);
-    return register_device(pdev, at, irq);
-}
-
-/* 0 = no device. */
-static u32 id_at(phys_addr_t at)
+static bool is_device_at(phys_addr_t at)
 {
     void __iomem *regs = ioremap(at, STEP);
-    u32 id = 0;
+    bool is = false;
 
     if (!regs)
-        return 0;
-    if (readl(regs + VIRTIO_MMIO_MAGIC_VALUE) == MAGIC)
-        id = readl(regs + VIRTIO_MMIO_DEVICE_ID);
+        return false;
+    is = readl(regs + VIRTIO_MMIO_MAGIC_VALUE) == MAGIC && readl(regs + VIRTIO_MMIO_DEVICE_ID);
     iounmap(regs);
-    return id;
+    return is;
 }
 
 /* There is no way out: the devices stay as long as the guest. */
@@ -127,8 +102,7 @@ static int __init cloche_xenpv_init(void)
         return -ENODEV;
     for (unsigned int n = 0; n < DEVICES; n++) {
         phys_addr_t at = DEVICES_AT + (phys_addr_t)n * STEP;
-        u32 id = id_at(at);
-        int rc = id ? add(n, at, id) : 0;
+        int rc = is_device_at(at) ? add(n, at) : 0;
 
         if (rc < 0)
             pr_err("cloche_xenpv: device %u: %d\n", n, rc);

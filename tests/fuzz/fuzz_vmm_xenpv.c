@@ -149,7 +149,7 @@ static void step_wake(struct fuzz_in *in)
 
 static void step_note(struct fuzz_in *in)
 {
-    unsigned n = fuzz_get(in, 1) % SHIM_DEVICES;
+    unsigned n = fuzz_get(in, 1) % SHIM_DEVICE_EVENTS;
     const struct shim_mail *mail = (const struct shim_mail *)(area() + SHIM_MAIL);
     uint64_t before = mail->devices;
     xenpv_note(&xenpv, &mem, n);

@@ -39,7 +39,7 @@ void event_devices(void)
     if (__atomic_load_n(&mail()->devices, __ATOMIC_SEQ_CST) == 0)
         return;
     uint64_t news = __atomic_exchange_n(&mail()->devices, 0, __ATOMIC_SEQ_CST);
-    for (uint32_t n = 0; n < SHIM_DEVICES; n++) {
+    for (uint32_t n = 0; n < SHIM_DEVICE_EVENTS; n++) {
         if (news >> n & 1)
             event_raise(SHIM_DEVICE_PORT + n);
     }

@@ -96,9 +96,11 @@
 #define SHIM_TR 0x40
 
 #define SHIM_IRQ_VECTOR 0x40
-/* Event channels of the devices, one each; images/module/cloche_xenpv.c knows the first, too. */
+/* Event channels of the devices: one each for buffers that were used, then one each for a changed
+ * configuration.  images/module/cloche_xenpv.c knows them, too. */
 #define SHIM_DEVICE_PORT 48
 #define SHIM_DEVICES 8
+#define SHIM_DEVICE_EVENTS 16
 #define SHIM_PORT 0x508 /* writing a byte to it: the monitor reads the mail */
 
 /* Offsets in struct shim_state that the assembler uses; state.h checks them. */

@@ -169,10 +169,12 @@ struct shim_mail {
     uint32_t n;
     uint32_t trap;
     uint64_t ip, address;
-    uint64_t devices; /* of the monitor to the shim: bit n = device n has news */
+    uint64_t devices; /* of the monitor to the shim: bit n = SHIM_DEVICE_PORT + n has news */
     uint8_t text[SHIM_TEXT_MAX];
 };
-_Static_assert(SHIM_DEVICE_PORT + SHIM_DEVICES <= SHIM_CHANNELS, "a channel for each device");
+_Static_assert(SHIM_DEVICE_EVENTS == 2 * SHIM_DEVICES &&
+                   SHIM_DEVICE_PORT + SHIM_DEVICE_EVENTS <= SHIM_CHANNELS,
+               "two channels for each device");
 _Static_assert(sizeof(struct shim_mail) <= SHIM_SHARED_INFO - SHIM_MAIL, "it has its pages");
 
 #endif

@@ -27,18 +27,22 @@ struct drv_desc {
 struct drv {
     struct guest_mem mem;
     unsigned irqs;
+    unsigned config_irqs;              /* of those: by the line for news of the configuration */
     uint16_t avail[VIRTIO_QUEUES_MAX]; /* entries that were made available */
 };
 
+enum { DRV_CONFIG_GSI = 6 };
+
 static inline void drv_raise(void *chip, unsigned gsi)
 {
-    (void)gsi;
-    ((struct drv *)chip)->irqs++;
+    struct drv *d = (struct drv *)chip;
+    d->irqs++;
+    d->config_irqs += gsi == DRV_CONFIG_GSI;
 }
 
 static inline struct irq_line drv_irq(struct drv *d)
 {
-    return (struct irq_line){.raise = drv_raise, .chip = d, .gsi = 5};
+    return (struct irq_line){.raise = drv_raise, .chip = d, .gsi = 5, .config_gsi = DRV_CONFIG_GSI};
 }
 
 static inline void drv_init(struct drv *d)

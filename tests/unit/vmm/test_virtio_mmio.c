@@ -394,6 +394,23 @@ static void test_a_saved_device_goes_on_where_it_was(void **state)
     assert_int_equal(drv_r(&back.v, 0x60), 1);
 }
 
+static void test_news_of_the_configuration_have_a_line_of_their_own(void **state)
+{
+    (void)state;
+    const struct drv_desc piece = {DRV_DATA, 4, DRV_WRITE, 0};
+    drv_start(&drv, &echo.v, SIZE);
+    drv_chain(&drv, 0, SIZE, 0, &piece, 1);
+    drv_notify(&echo.v, 0);
+    assert_int_equal(drv.config_irqs, 0);
+    unsigned irqs = drv.irqs;
+    virtio_config_changed(&echo.v);
+    assert_int_equal(drv.config_irqs, 1);
+    assert_int_equal(drv.irqs, irqs + 1);
+    assert_int_equal(drv_r(&echo.v, 0x60), 3); /* both are told to who asks for either */
+    virtio_fail(&echo.v, VIRTQ_FAULT_LOOP);
+    assert_int_equal(drv.config_irqs, 2);
+}
+
 /* One whose driver has not acknowledged its interrupt. */
 static void restore_with_an_interrupt(struct echo *back)
 {
@@ -501,6 +518,7 @@ int main(void)
         T(test_what_registers_say),
         T(test_config_space_is_bounded),
         T(test_a_saved_device_goes_on_where_it_was),
+        T(test_news_of_the_configuration_have_a_line_of_their_own),
         T(test_a_restored_device_repeats_what_was_not_acknowledged),
         T(test_a_line_that_lasts_is_not_raised_again),
         T(test_a_broken_device_is_saved_as_one),
