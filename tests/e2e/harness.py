@@ -702,7 +702,8 @@ class Suite:
                 fn(cluster)
             except Exception as err:  # noqa: BLE001
                 where = traceback.format_exc()
-                self.check(f"{fn.__name__} runs to its end", False, f"{err}\n{where}\n{cluster.tails()}")
+                what = f"{err.code().name}: {err.details()}" if isinstance(err, grpc.Call) else err
+                self.check(f"{fn.__name__} runs to its end", False, f"{what}\n{where}\n{cluster.tails()}")
             print(f"     {fn.__name__}: {time.monotonic() - begin:.1f} s", flush=True)
 
     def close(self, c, clean=True):
