@@ -13,6 +13,7 @@
 
 #define RETRY_NS (300 * CL_NS_PER_MS)
 #define PATIENCE_NS (60 * CL_NS_PER_S)
+#define HINT_NS (5 * CL_NS_PER_S)
 
 static void open_stream(struct follow *f);
 
@@ -229,6 +230,14 @@ static void on_patience(void *arg)
 /* --- signals
  * ------------------------------------------------------------------------------------------- */
 
+/* A program may take its time, or the signal, as it likes; its guest may have stopped answering. */
+static void on_hint(void *arg)
+{
+    struct follow *f = arg;
+    if (!f->finished && !f->failed)
+        cli_say("it has not ended since the signal\n  remedy: the same again leaves it running");
+}
+
 static void on_interrupt(int signo, void *arg)
 {
     struct follow *f = arg;
@@ -239,8 +248,10 @@ static void on_interrupt(int signo, void *arg)
         cl_buf_clear(&f->sinks[0].waiting);
         cl_buf_clear(&f->sinks[1].waiting);
         check_done(f);
-    } else if (f->spec->kind == FOLLOW_EXEC || f->accepted) {
-        follow_cancel(f, signo);
+    } else {
+        cl_timer_start(&f->hint, HINT_NS);
+        if (f->spec->kind == FOLLOW_EXEC || f->accepted)
+            follow_cancel(f, signo);
     }
 }
 
@@ -320,7 +331,8 @@ static int follow_init(struct follow *f, struct cl_err *err)
     if (sink_init(&f->sinks[0], loop, STDOUT_FILENO, on_drained, f, err) < 0 ||
         sink_init(&f->sinks[1], loop, STDERR_FILENO, on_drained, f, err) < 0 ||
         cl_timer_init(&f->retry, loop, on_retry, f, err) < 0 ||
-        cl_timer_init(&f->patience, loop, on_patience, f, err) < 0 || watch_signals(f, err) < 0)
+        cl_timer_init(&f->patience, loop, on_patience, f, err) < 0 ||
+        cl_timer_init(&f->hint, loop, on_hint, f, err) < 0 || watch_signals(f, err) < 0)
         return -1;
     return f->spec->tty ? tty_raw(&f->tty, err) : 0;
 }
@@ -342,6 +354,7 @@ static void follow_fini(struct follow *f)
     cl_fd_watch_fini(&f->feed.watch);
     cl_timer_fini(&f->retry);
     cl_timer_fini(&f->patience);
+    cl_timer_fini(&f->hint);
     sink_fini(&f->sinks[0]);
     sink_fini(&f->sinks[1]);
 }

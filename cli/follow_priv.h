@@ -29,7 +29,7 @@ struct follow {
     struct sink sinks[2];
     struct feed feed;
     struct tty tty;
-    struct cl_timer retry, patience;
+    struct cl_timer retry, patience, hint;
     bool accepted, started, finished, failed, pipe_gone;
     struct cl_err err;
 };

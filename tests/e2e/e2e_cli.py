@@ -163,6 +163,12 @@ def keeps_sandboxes(c):
     if c.uid is not None:
         for path in (folder, folder / "deep", folder / "deep" / "data"):
             os.chown(path, c.uid, c.uid)
+    deaf = c.open("exec", box, "--", "sh", "-c", "trap '' TERM; echo begun; sleep 100")
+    check("a program that ignores SIGTERM runs", deaf.stdout.readline() == b"begun\n")
+    deaf.send_signal(signal.SIGTERM)
+    check("after a while exec says how to leave it", b"again" in deaf.stderr.readline() + deaf.stderr.readline())
+    deaf.send_signal(signal.SIGTERM)
+    equal("the second leaves", deaf.wait(soon(60)), 143)
     exits("cp -r takes a folder in", c("cp", "-r", folder, f"{box}:/tmp/"), 0)
     p = c("exec", box, "--", "sha256sum", "/tmp/in/deep/data")
     check("… intact", hashlib.sha256(data).hexdigest().encode() in p.stdout, p)
