@@ -3,8 +3,9 @@
  * usage: vmm_boot [--pvh | --xenpv [--isolated]] MEMORY_MIB VCPUS CMDLINE VMLINUX INITRD
  *                 [ROOT [SCRATCH]]
  * --pvh enters the kernel by PVH, --xenpv by Xen PV, not by its 64-bit entry.
- * Exit status: 0 switched off, 3 reset, 4 panic, 5 failed, else that of the exit port.  No jail:
- * for tests only.
+ * An agent that speaks is the end, after its guest has given 64 MiB to the balloon.
+ * Exit status: 0 that, or switched off; 3 reset, 4 panic, 5 failed, 7 the balloon is not filled,
+ * else that of the exit port.  No jail: for tests only.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -16,7 +17,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "vmm/vm.h"
+#include "base/util.h"
+#include "vmm/vm_priv.h"
+
+enum { BALLOON_MIB = 64, BALLOON_STEP_MS = 50, BALLOON_STEPS = 1200, NOT_FILLED = 7 };
 
 static int open_or_die(const char *path, int flags)
 {
@@ -70,20 +74,40 @@ static struct vm_config config_of(int argc, char **argv, int *ret_near)
     return c;
 }
 
-/* True when the agent spoke, false when the guest ended. */
-static bool await_agent(struct vm *vm, int near, struct vm_report *ret_report)
+/* True when `near` can be read, or it is time; false when the guest ended. */
+static bool serve(struct vm *vm, int near, int timeout_ms, struct vm_report *ret_report)
 {
     struct pollfd fds[VM_POLLFDS + 1];
     do {
         size_t n = vm_pollfds(vm, fds);
         fds[n] = (struct pollfd){.fd = near, .events = POLLIN};
-        if (poll(fds, (nfds_t)(n + 1), -1) > 0)
+        int ready = poll(fds, (nfds_t)(n + 1), timeout_ms);
+        if (ready > 0)
             vm_on_poll(vm, fds, n);
-        if (fds[n].revents & POLLIN)
+        if (ready == 0 || fds[n].revents & POLLIN)
             return true;
         vm_report(vm, ret_report);
     } while (ret_report->end == VM_RUNS);
     return false;
+}
+
+static uint32_t balloon_pages(struct vm *vm)
+{
+    (void)pthread_mutex_lock(&vm->devices);
+    uint32_t pages = vm->balloon.actual;
+    (void)pthread_mutex_unlock(&vm->devices);
+    return pages;
+}
+
+/* Its driver hears of the new configuration and fills the balloon. */
+static bool fills_balloon(struct vm *vm, struct vm_report *report)
+{
+    vm_set_balloon(vm, BALLOON_MIB * CL_MIB);
+    for (int i = 0; i < BALLOON_STEPS && balloon_pages(vm) != BALLOON_MIB * CL_MIB / BALLOON_PAGE;
+         i++)
+        if (!serve(vm, -1, BALLOON_STEP_MS, report))
+            return false;
+    return balloon_pages(vm) == BALLOON_MIB * CL_MIB / BALLOON_PAGE;
 }
 
 static int status_of(const struct vm_report *report)
@@ -129,11 +153,15 @@ int main(int argc, char **argv)
         return 2;
     }
     uint64_t running = cl_now_ns();
-    bool spoke = await_agent(vm, near, &report);
+    bool spoke = serve(vm, near, -1, &report);
     uint64_t end = cl_now_ns();
+    bool fills = spoke && fills_balloon(vm, &report);
     vm_stop(vm);
     (void)fprintf(stderr, "vmm_boot: %.1f ms to the first instruction, %s after %.1f ms\n",
                   (double)(running - begin) / 1e6, spoke ? "the agent spoke" : "the guest ended",
                   (double)(end - begin) / 1e6);
-    return spoke ? 0 : status_of(&report);
+    if (spoke && !fills)
+        (void)fprintf(stderr, "vmm_boot: its balloon has %u pages, not %d MiB\n", balloon_pages(vm),
+                      BALLOON_MIB);
+    return fills ? 0 : spoke ? NOT_FILLED : status_of(&report);
 }
