@@ -344,6 +344,7 @@ static void put_common(struct area *a, const struct xenpv_plan *plan,
     memcpy(c->slots, slots, sizeof c->slots);
     c->user_slots[SLOT_OF_SHIM] = map_user_view(a);
     c->console_frame = plan->console / XENPV_PAGE;
+    c->image = plan->image;
     c->tsc_start = input->tsc;
     c->ns_scale = ((uint64_t)TICKS_PER_NS << 32) / input->tsc_khz;
     c->tsc_scale = ((uint64_t)input->tsc_khz << 32) / TICKS_PER_NS;

@@ -230,7 +230,8 @@ int xenpv_load(const struct guest_mem *mem, const struct xenpv_input *input,
         return -1;
     uint64_t end = gm_end(&ram);
     struct places p = place(&image, end);
-    struct xenpv_plan plan = {.area = end, .console = p.console, .root = p.tables};
+    struct xenpv_plan plan = {
+        .area = end, .console = p.console, .root = p.tables, .image = xen.virt_base};
     if (p.end > END_MAX)
         return cl_fail(err, CL_E_INVALID, 0, "the kernel ends at 0x%" PRIx64 "; want 1 GiB at most",
                        p.end);

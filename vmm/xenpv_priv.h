@@ -13,6 +13,7 @@ struct xenpv_plan {
     uint64_t area;
     uint64_t console; /* the page of the console's ring */
     uint64_t root;    /* the page tables that the kernel begins with */
+    uint64_t image;   /* linear: where the kernel has guest-physical 0 */
 };
 
 /* The kernel's part of such a memory; the area begins where it ends.  INVALID when there is no

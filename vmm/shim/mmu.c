@@ -156,6 +156,59 @@ static void put_slots(uint64_t frame, const uint64_t slots[static SHIM_SLOTS])
     }
 }
 
+/* --- large pages --------------------------------------------------------------------------- */
+
+/* Does this table of pages say what one entry of the table above could: a piece of RAM that nobody
+ * may write? */
+static bool is_one_page(const uint64_t *table)
+{
+    uint64_t first = table[0] & ~ACCESSED_DIRTY, frame = frame_of(first);
+    if ((first & (PRESENT | WRITABLE | LARGE)) != PRESENT || frame % ENTRIES != 0 ||
+        !is_frame(frame) || !is_frame(frame + ENTRIES - 1))
+        return false;
+    for (uint64_t i = 1; i < ENTRIES; i++) {
+        if ((table[i] & ~ACCESSED_DIRTY) != first + (i << 12))
+            return false;
+    }
+    return true;
+}
+
+/* A table of level 2; how many of its entries have become pages.  The tables below stay as they are
+ * and say the same, so no translation that a processor has is stale. */
+static uint64_t enlarge_all(uint64_t *table)
+{
+    uint64_t n = 0;
+    for (unsigned i = 0; i < ENTRIES; i++) {
+        uint64_t entry = table[i];
+        if ((entry & (PRESENT | LARGE)) != PRESENT || !is_frame(frame_of(entry)))
+            continue;
+        const uint64_t *below = frame_at(frame_of(entry));
+        if (is_one_page(below)) {
+            set_entry(&table[i], below[0] | ACCESSED_DIRTY | LARGE);
+            n++;
+        }
+    }
+    return n;
+}
+
+/* Once, when the kernel has made its code and constants read-only for good.  Linux gives a Xen-PV
+ * guest pages of 4 KiB alone, and where KVM has a guest's translations by tables of its own, each
+ * of them is a fault in each clone; it takes large ones wherever it finds them. */
+static void enlarge_image(void)
+{
+    if (common()->n_large > 0)
+        return;
+    uint64_t frame = doors()->kernel_root >> 12;
+    for (int level = 4; level > 2; level--) {
+        const uint64_t *entry = entry_at(frame, common()->image, level);
+        if (!entry || (*entry & (PRESENT | LARGE)) != PRESENT)
+            return;
+        frame = frame_of(*entry);
+    }
+    if (is_frame(frame))
+        common()->n_large = enlarge_all(frame_at(frame));
+}
+
 /* --- flushing ------------------------------------------------------------------------------ */
 
 static uint64_t this_cpu(void)
@@ -325,9 +378,11 @@ static int on_frame(const struct extended *x)
     case PIN_L1: /* tables of user memory, as a rule, by the thousand */
         *level_of(x->frame) = 1;
         return 0;
+    case PIN_L4: /* a process begins, as the kernel's own start does with its last step */
+        enlarge_image();
+        __attribute__((fallthrough));
     case PIN_L2:
     case PIN_L3:
-    case PIN_L4:
         open_table(x->frame, (int)x->command + 1);
         return 0;
     default:

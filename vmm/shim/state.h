@@ -124,6 +124,7 @@ struct shim_common {
     uint64_t levels;                                    /* linear: where the frames' levels are */
     uint64_t slots[SHIM_SLOTS], user_slots[SHIM_SLOTS]; /* of a top-level table */
     uint64_t console_frame;
+    uint64_t image;     /* linear: where the kernel has guest-physical 0 */
     uint64_t tsc_start; /* when the guest's time was 0 */
     uint64_t ns_scale;  /* ns a tick of the TSC, 2^-32 */
     uint64_t tsc_scale; /* the other way round */
@@ -131,6 +132,7 @@ struct shim_common {
     struct shim_msr msrs[SHIM_MSRS_MAX];
 
     /* of the C code */
+    uint64_t n_large;   /* pages of 2 MiB that the kernel's image has */
     uint64_t mail_lock; /* 1 = taken: of the mail's text, and of the console's ring */
     struct shim_channel_of {
         uint8_t kind; /* enum shim_channel */

@@ -98,7 +98,8 @@ static void make(void)
         .nent = 2, .entries = {{.function = 1, .eax = 77}, {.function = 4, .index = 1}}};
     const struct xenpv_plan plan = {.area = UINT64_C(2) << 20,
                                     .console = FRAME_CONSOLE * MACHINE_PAGE,
-                                    .root = FRAME_ROOT * MACHINE_PAGE};
+                                    .root = FRAME_ROOT * MACHINE_PAGE,
+                                    .image = MACHINE_LINEAR};
     const struct xenpv_input input = {
         .cpuids = &cpuid, .vcpus = 1, .now_ns = 1, .tsc = 1000, .tsc_khz = 2000000};
     struct guest_mem mem;

@@ -4,6 +4,7 @@
  * Needs an image (CLOCHE_IMAGES) for its kernel.
  */
 #include <fcntl.h>
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,6 +19,7 @@
 
 #include "base/clock.h"
 #include "tests/integration/vmm/guest.h"
+#include "vmm/shim/state.h"
 #include "vmm/xenpv.h"
 
 enum { MEM_MIB = 256, WAIT_S = 240, TEXT_MAX = 1 << 17, LAST_WORDS = 900 };
@@ -198,6 +200,49 @@ static void test_two_and_four_processors_share_memory_and_time(void **state)
     serves_its_programs_and_ends(isolated_short, 4);
 }
 
+/* --- its memory ------------------------------------------------------------------------------ */
+
+/* The last of memory that begins as a shim does. */
+static off_t find_area(int ram_fd)
+{
+    enum { STEP = 2 << 20 };
+    uint64_t magic = 0;
+    off_t at = (off_t)MEM_MIB << 20;
+    do {
+        at -= STEP;
+        assert_true(at >= 0);
+        assert_int_equal(pread(ram_fd, &magic, sizeof magic, at), sizeof magic);
+    } while (magic != SHIM_MAGIC);
+    return at;
+}
+
+static void has_its_image_in_large_pages(const char *mode, unsigned vcpus)
+{
+    enum { CODE_AT_LEAST = 4, IMAGE_AT_MOST = 32 }; /* 2 MiB each; 6.1's is of 6, constants of 3 */
+    static char text[TEXT_MAX];
+    static struct shim_common common;
+    struct machine m;
+    struct cl_err err = {0};
+    open_machine(&m, mode, vcpus);
+    assert_int_equal(vm_run(m.guest.vm, &err), 0);
+    await_text(&m, "xenpv: init runs", text);
+    assert_int_equal(vm_pause(m.guest.vm, &err), 0);
+    assert_int_equal(vm_record(m.guest.vm, &err), 0);
+    off_t at = find_area(m.guest.ram_fd) + SHIM_COMMON;
+    assert_int_equal(pread(m.guest.ram_fd, &common, sizeof common, at), sizeof common);
+    (void)printf("%s: %" PRIu64 " large pages\n", mode, common.n_large);
+    assert_in_range(common.n_large, CODE_AT_LEAST, IMAGE_AT_MOST);
+    close_files(&m);
+}
+
+/* What else would tell is time. */
+static void test_code_and_constants_are_in_large_pages(void **state)
+{
+    (void)state;
+    has_its_image_in_large_pages(shared, 1);
+    has_its_image_in_large_pages(isolated, 2);
+}
+
 static void test_it_has_four_processors_at_most(void **state)
 {
     struct machine m;
@@ -218,6 +263,7 @@ int main(void)
         cmocka_unit_test(test_a_stock_kernel_serves_its_programs_apart_from_itself),
         cmocka_unit_test(test_two_processors_serve_programs_apart_from_their_kernel),
         cmocka_unit_test(test_two_and_four_processors_share_memory_and_time),
+        cmocka_unit_test(test_code_and_constants_are_in_large_pages),
         cmocka_unit_test(test_it_has_four_processors_at_most),
     };
     int skip = guest_skip_xenpv();
