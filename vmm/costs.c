@@ -158,11 +158,11 @@ static int machine_open(struct machine *m, int kvm_fd, struct cl_err *err)
     *m = (struct machine){.vm_fd = -1, .vcpu_fd = -1};
     if (add_memory(m, err) < 0)
         return -1;
+    const struct kvm_slot slot = {.host = m->memory, .bytes = MEM_BYTES};
     memcpy(m->memory + CODE_AT, costs_guest, (size_t)(costs_guest_end - costs_guest));
     load_tables(m);
     load_descriptors(m);
-    if (kvm_create_vm(kvm_fd, &m->vm_fd, err) < 0 ||
-        kvm_set_slot(m->vm_fd, 0, 0, m->memory, MEM_BYTES, err) < 0 ||
+    if (kvm_create_vm(kvm_fd, &m->vm_fd, err) < 0 || kvm_set_slot(m->vm_fd, &slot, err) < 0 ||
         kvm_create_vcpu(m->vm_fd, 0, &m->vcpu_fd, err) < 0)
         return -1;
     return kvm_map_run(kvm_fd, m->vcpu_fd, &m->run, &m->run_bytes, err);

@@ -80,6 +80,7 @@ static Elf64_Phdr row(const uint8_t *bytes, const struct head *head, unsigned i)
     }
     memcpy(&ph, at, sizeof ph);
     return (Elf64_Phdr){.p_type = ph.p_type,
+                        .p_flags = ph.p_flags,
                         .p_offset = ph.p_offset,
                         .p_paddr = ph.p_paddr,
                         .p_filesz = ph.p_filesz,
@@ -102,7 +103,8 @@ static bool is_in_file(const Elf64_Phdr *ph, uint64_t file_bytes)
 static int add_segment(struct elf_image *image, const Elf64_Phdr *ph, uint64_t file_bytes,
                        struct cl_err *err)
 {
-    struct elf_segment s = {ph->p_offset, ph->p_filesz, ph->p_paddr, ph->p_memsz};
+    struct elf_segment s = {ph->p_offset, ph->p_filesz, ph->p_paddr, ph->p_memsz,
+                            ph->p_flags & PF_W};
     if (image->n == ELF_SEGMENTS_MAX)
         return cl_fail(err, CL_E_INVALID, 0, "the kernel has more than %d segments",
                        ELF_SEGMENTS_MAX);

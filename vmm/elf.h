@@ -25,6 +25,7 @@ enum {
 struct elf_segment {
     uint64_t offset, file_bytes;
     uint64_t gpa, mem_bytes;
+    bool is_writable;
 };
 
 /* file[offset, offset + bytes) is notes, in the file and at most ELF_NOTE_BYTES_MAX. */

@@ -63,16 +63,22 @@ int kvm_create_vm(int kvm_fd, int *ret_vm_fd, struct cl_err *err)
     return 0;
 }
 
-int kvm_set_slot(int vm_fd, uint32_t slot, uint64_t gpa, void *host, uint64_t bytes,
-                 struct cl_err *err)
+int kvm_set_slot(int vm_fd, const struct kvm_slot *slot, struct cl_err *err)
 {
     struct kvm_userspace_memory_region region = {
-        .slot = slot,
-        .guest_phys_addr = gpa,
-        .memory_size = bytes,
-        .userspace_addr = (uint64_t)(uintptr_t)host,
+        .slot = slot->number,
+        .flags = slot->flags,
+        .guest_phys_addr = slot->gpa,
+        .memory_size = slot->bytes,
+        .userspace_addr = (uint64_t)(uintptr_t)slot->host,
     };
     return KVM_CALL(vm_fd, KVM_SET_USER_MEMORY_REGION, &region, err);
+}
+
+int kvm_dirty_log(int vm_fd, uint32_t slot, uint64_t *ret_bits, struct cl_err *err)
+{
+    struct kvm_dirty_log log = {.slot = slot, .dirty_bitmap = ret_bits};
+    return KVM_CALL(vm_fd, KVM_GET_DIRTY_LOG, &log, err);
 }
 
 int kvm_split_irqchip(int vm_fd, struct cl_err *err)

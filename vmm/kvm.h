@@ -43,9 +43,17 @@ int kvm_check(int kvm_fd, struct cl_err *err) CL_MUST;
 int kvm_extension(int fd, int extension);
 
 int kvm_create_vm(int kvm_fd, int *ret_vm_fd, struct cl_err *err) CL_MUST;
-/* Show `bytes` of this process at `host` to the guest, from guest-physical address `gpa`. */
-int kvm_set_slot(int vm_fd, uint32_t slot, uint64_t gpa, void *host, uint64_t bytes,
-                 struct cl_err *err) CL_MUST;
+/* `bytes` of this process at `host`, which the guest sees from guest-physical address `gpa` on. */
+struct kvm_slot {
+    uint32_t number, flags; /* KVM_MEM_...; only they may change later */
+    uint64_t gpa;
+    void *host;
+    uint64_t bytes;
+};
+int kvm_set_slot(int vm_fd, const struct kvm_slot *slot, struct cl_err *err) CL_MUST;
+/* Which pages of a slot of KVM_MEM_LOG_DIRTY_PAGES the guest wrote since it has been one, or since
+ * the last time: a bit each, in words of 64 (api.rst §4.8). */
+int kvm_dirty_log(int vm_fd, uint32_t slot, uint64_t *ret_bits, struct cl_err *err) CL_MUST;
 /* The local APICs stay in the host's kernel; PIC, PIT and IOAPIC do not exist there. */
 int kvm_split_irqchip(int vm_fd, struct cl_err *err) CL_MUST;
 /* Deliver one message-signalled interrupt (Intel SDM 3A §11.11).  A guest whose local APIC is off

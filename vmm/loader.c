@@ -91,6 +91,20 @@ int loader_segments(const struct guest_mem *mem, int kernel_fd, const struct elf
     return 0;
 }
 
+int loader_constants(int kernel_fd, struct loader_extent *ret_constants, struct cl_err *err)
+{
+    struct elf_image image;
+    if (loader_parse(kernel_fd, &image, err) < 0)
+        return -1;
+    *ret_constants = (struct loader_extent){0};
+    for (unsigned i = 0; i < image.n && ret_constants->bytes == 0; i++) {
+        const struct elf_segment *s = &image.segments[i];
+        if (!s->is_writable)
+            *ret_constants = (struct loader_extent){s->gpa, s->mem_bytes};
+    }
+    return 0;
+}
+
 int loader_initrd(const struct guest_mem *mem, int fd, struct loader_extent *ret_initrd,
                   struct cl_err *err)
 {

@@ -34,6 +34,9 @@ int loader_notes(int kernel_fd, const struct elf_image *image, unsigned i,
 /* Its segments, to low memory. */
 int loader_segments(const struct guest_mem *mem, int kernel_fd, const struct elf_image *image,
                     struct cl_err *err) CL_MUST;
+/* What the kernel never writes: the first segment that says so, of 0 bytes when none does. */
+int loader_constants(int kernel_fd, struct loader_extent *ret_constants,
+                     struct cl_err *err) CL_MUST;
 /* To the end of low memory, where the kernel's own memory does not reach; of 0 bytes when fd is -1.
  */
 int loader_initrd(const struct guest_mem *mem, int fd, struct loader_extent *ret_initrd,

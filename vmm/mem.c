@@ -13,6 +13,9 @@
 #ifndef MADV_POPULATE_WRITE /* Linux 5.14; a libc may be older */
 #define MADV_POPULATE_WRITE 23
 #endif
+#ifndef MADV_COLLAPSE /* Linux 6.1 */
+#define MADV_COLLAPSE 25
+#endif
 
 enum {
     PAGE = 4096,
@@ -238,33 +241,38 @@ int gm_store(const struct guest_mem *gm, int memfd, struct cl_err *err)
     return 0;
 }
 
-enum { PIECE = 64 << 10 }; /* compared in one go; most have not changed */
+/* Compared in one go; most have not changed. */
+enum { PIECE_PAGES = 16, PIECE = PIECE_PAGES * PAGE };
 
-static int store_piece(const struct guest_mem *gm, int memfd, uint64_t at, size_t n,
+/* dirty: of its pages. */
+static int store_piece(const struct guest_mem *gm, int memfd, uint64_t at, size_t n, uint16_t dirty,
                        struct page_runs *written)
 {
     static uint8_t before[PIECE];
     if (file_get(memfd, before, n, at) < 0)
         return -1;
-    if (is_same(before, gm->base + at, n))
+    if (!dirty && is_same(before, gm->base + at, n))
         return 0;
     for (size_t i = 0; i < n; i += PAGE) {
-        if (is_same(before + i, gm->base + at + i, PAGE))
-            continue;
-        page_runs_add(written, (uint32_t)((at + i) / PAGE));
-        if (file_put(memfd, gm->base + at + i, PAGE, at + i) < 0)
+        bool changed = !is_same(before + i, gm->base + at + i, PAGE);
+        if (changed || dirty >> i / PAGE & 1)
+            page_runs_add(written, (uint32_t)((at + i) / PAGE));
+        if (changed && file_put(memfd, gm->base + at + i, PAGE, at + i) < 0)
             return -1;
     }
     return 0;
 }
 
-int gm_store_again(const struct guest_mem *gm, int memfd, struct page_runs *ret_written,
-                   struct cl_err *err)
+int gm_store_again(const struct guest_mem *gm, int memfd, const uint64_t *dirty,
+                   struct page_runs *ret_written, struct cl_err *err)
 {
     uint64_t bytes = gm->low + gm->high;
+    CL_ASSERT(gm->high == 0 || gm->low % ((uint64_t)64 * PAGE) == 0); /* no gap in the bits */
     ret_written->n = 0;
     for (uint64_t at = 0; at < bytes; at += PIECE) {
-        if (store_piece(gm, memfd, at, CL_MIN((uint64_t)PIECE, bytes - at), ret_written) < 0)
+        uint16_t of_piece = (uint16_t)(dirty[at / PAGE / 64] >> at / PAGE % 64);
+        size_t n = (size_t)CL_MIN((uint64_t)PIECE, bytes - at);
+        if (store_piece(gm, memfd, at, n, of_piece, ret_written) < 0)
             return cl_fail(err, CL_E_SYS, errno, "write what guest memory has become");
     }
     return 0;
@@ -309,6 +317,35 @@ int gm_fill_holes(const struct guest_mem *gm, const struct page_runs *holes, str
     }
     (void)madvise(gm->base, bytes, MADV_DONTDUMP);
     return 0;
+}
+
+int gm_view(const struct guest_mem *gm, int memfd, uint64_t at, uint64_t bytes,
+            struct iovec *ret_view, struct cl_err *err)
+{
+    CL_ASSERT(at <= gm->low && bytes <= gm->low - at);
+    uint64_t start = (at + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+    uint64_t end = (at + bytes) & ~(HUGE_PAGE - 1);
+    *ret_view = (struct iovec){0};
+    if (start >= end)
+        return 0;
+    uint8_t *view = reserve(end - start);
+    if (!view)
+        return cl_fail(err, CL_E_SYS, errno, "reserve a view of guest memory");
+    /* Private, though nothing is written: a shared mapping would forbid to seal the file. */
+    if (mmap(view, end - start, PROT_READ, MAP_PRIVATE | MAP_FIXED, memfd, (off_t)start) ==
+        MAP_FAILED) {
+        int sys = errno;
+        (void)munmap(view, end - start);
+        return cl_fail(err, CL_E_SYS, sys, "map a view of guest memory");
+    }
+    *ret_view = (struct iovec){view, end - start};
+    return 0;
+}
+
+void gm_make_huge(struct iovec view)
+{
+    for (uint64_t at = 0; at < view.iov_len; at += HUGE_PAGE)
+        (void)madvise((uint8_t *)view.iov_base + at, HUGE_PAGE, MADV_COLLAPSE);
 }
 
 void gm_copy_ahead(const struct guest_mem *gm, const struct page_runs *written)

@@ -1,6 +1,7 @@
 /* vmm/mem.h - guest memory, and the one door to it.
  *
- * Owns:    the mapping of the guest's RAM, from gm_map() or gm_alloc() to gm_unmap().
+ * Owns:    the mapping of the guest's RAM, from gm_map() or gm_alloc() to gm_unmap(); a view of a
+ *          file is its owner's, to munmap().
  * Borrows: nothing; the memfd may be closed after gm_map().
  * Thread:  the struct never changes once it is mapped, so any thread may read and write through it;
  *          what the guest writes meanwhile is the guest's affair.
@@ -59,15 +60,30 @@ int gm_alloc(uint64_t bytes, struct guest_mem *ret, struct cl_err *err) CL_MUST;
 void gm_set_hole(struct guest_mem *gm, uint64_t start, uint64_t end);
 /* Make memfd anew as the memory is now; pages of zeros stay holes.  Nothing may write meanwhile. */
 int gm_store(const struct guest_mem *gm, int memfd, struct cl_err *err) CL_MUST;
-/* The same of a memfd that holds the memory of a moment before; tells which pages are other now. */
-int gm_store_again(const struct guest_mem *gm, int memfd, struct page_runs *ret_written,
-                   struct cl_err *err) CL_MUST;
+/* The same of a memfd that holds the memory of a moment before.  dirty: a bit for each page of RAM,
+ * those of low RAM first, gm_dirty_words() of each of both; tells which pages are dirty, or other
+ * than they were. */
+int gm_store_again(const struct guest_mem *gm, int memfd, const uint64_t *dirty,
+                   struct page_runs *ret_written, struct cl_err *err) CL_MUST;
+/* Of so much memory: as KVM writes them. */
+static inline uint64_t gm_dirty_words(uint64_t bytes)
+{
+    return (bytes / RUNS_PAGE + 63) / 64;
+}
 /* What memfd, which has the memory, lacks of it, in pieces that are worth a mapping each. */
 int gm_find_holes(const struct guest_mem *gm, int memfd, struct page_runs *ret_holes,
                   struct cl_err *err) CL_MUST;
 /* Give a clone memory of its own there, before it runs: zeros, as the file would have. */
 int gm_fill_holes(const struct guest_mem *gm, const struct page_runs *holes,
                   struct cl_err *err) CL_MUST;
+/* A view of what memfd has of bytes [at, at + bytes) of low RAM, whole pieces of 2 MiB: for
+ * gm_make_huge(), to be made while a mapping may still be made.  None is an empty view. */
+int gm_view(const struct guest_mem *gm, int memfd, uint64_t at, uint64_t bytes,
+            struct iovec *ret_view, struct cl_err *err) CL_MUST;
+/* Each piece becomes a huge page of the file, if the host has one (Linux 6.1: MADV_COLLAPSE): a
+ * clone, which maps the file as it is, has it by one fault.  For what clones do not write: the
+ * first write takes such a page apart for the one that writes. */
+void gm_make_huge(struct iovec view);
 /* Copy these pages of a clone now, which it will write.  A host that cannot, or has no room for
  * them, leaves it to the clone. */
 void gm_copy_ahead(const struct guest_mem *gm, const struct page_runs *written);

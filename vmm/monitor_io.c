@@ -99,11 +99,12 @@ static int get_ready(struct monitor *m, struct cl_err *err)
     static const enum control_fd done[] = {CONTROL_FD_KVM, CONTROL_FD_KERNEL, CONTROL_FD_INITRD};
     for (size_t i = 0; i < CL_COUNT(done); i++)
         cl_closep(&m->fds[done[i]]);
-    if (!(m->setup.setup.flags & CONTROL_BOOT_OWN_RAM)) /* else a snapshot needs it */
+    const bool is_template = m->setup.setup.flags & CONTROL_BOOT_OWN_RAM;
+    if (!is_template) /* else a snapshot needs it */
         cl_closep(&m->fds[CONTROL_FD_RAM]);
     if (vm_ready(m->vm, err) < 0)
         return -1;
-    int rc = cl_filter_enter(&vmm_filters[VMM_THREAD_MAIN]);
+    int rc = cl_filter_enter(&vmm_filters[is_template ? VMM_THREAD_TEMPLATE : VMM_THREAD_MAIN]);
     return rc < 0 ? cl_fail(err, CL_E_SYS, -rc, "enter the seccomp filter") : 0;
 }
 

@@ -51,8 +51,8 @@ static int tiny_open(struct tiny *t, int kvm_fd, struct cl_err *err)
     if (page == MAP_FAILED)
         return cl_fail(err, CL_E_NOMEM, errno, "a page");
     t->page = page;
-    if (kvm_create_vm(kvm_fd, &t->vm_fd, err) < 0 ||
-        kvm_set_slot(t->vm_fd, 0, CODE_AT, t->page, PAGE, err) < 0 ||
+    const struct kvm_slot slot = {.gpa = CODE_AT, .host = page, .bytes = PAGE};
+    if (kvm_create_vm(kvm_fd, &t->vm_fd, err) < 0 || kvm_set_slot(t->vm_fd, &slot, err) < 0 ||
         kvm_create_vcpu(t->vm_fd, 0, &t->vcpu_fd, err) < 0)
         return -1;
     return kvm_map_run(kvm_fd, t->vcpu_fd, &t->run, &t->run_bytes, err);

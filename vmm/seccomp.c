@@ -23,7 +23,12 @@ static const struct cl_filter_row vcpu_rows[] = {
     CL_CALL(rt_sigreturn, "the signal that calls it out of the guest"),
 };
 
+/* A template's machine is one that no tenant's code runs in: its first rows are nobody else's. */
+enum { OF_TEMPLATES = 2 };
 static const struct cl_filter_row main_rows[] = {
+    CL_IOCTL(KVM_SET_USER_MEMORY_REGION,
+             "a template alone: which pages its guest writes from now on"),
+    CL_IOCTL(KVM_GET_DIRTY_LOG, "a template alone: which they were"),
     CL_CALL(poll, "waits for the worker, the channel, the vCPUs"),
     CL_CALL(restart_syscall, "the same, after a stop of the whole process"),
     CL_CALL(recvmsg, "commands; the worker's bytes to the agent"),
@@ -58,7 +63,8 @@ static const struct cl_filter_row main_rows[] = {
 
 const struct cl_filter_profile vmm_profiles[VMM_THREADS] = {
     [VMM_THREAD_VCPU] = {"vcpu", vcpu_rows, CL_COUNT(vcpu_rows)},
-    [VMM_THREAD_MAIN] = {"main", main_rows, CL_COUNT(main_rows)},
+    [VMM_THREAD_MAIN] = {"main", main_rows + OF_TEMPLATES, CL_COUNT(main_rows) - OF_TEMPLATES},
+    [VMM_THREAD_TEMPLATE] = {"template's main", main_rows, CL_COUNT(main_rows)},
 };
 
 int vmm_explain_seccomp(void)

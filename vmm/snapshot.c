@@ -124,8 +124,22 @@ int vm_record(struct vm *vm, struct cl_err *err)
 {
     if (!vm->config.own_ram)
         return cl_fail(err, CL_E_STATE, 0, "the machine's memory is in its file already");
+    if (vm_show_memory(vm, KVM_MEM_LOG_DIRTY_PAGES, err) < 0)
+        return -1;
     vm->is_recording = true;
     return gm_store(&vm->mem, vm->config.ram_fd, err);
+}
+
+/* The guest's writes are in KVM's log, those of devices are not, unless they changed something. */
+static int store_again(struct vm *vm, int to, struct cl_err *err)
+{
+    const struct guest_mem *mem = &vm->mem;
+    if (kvm_dirty_log(vm->vm_fd, VM_MEMORY_LOW, vm->dirty, err) < 0)
+        return -1;
+    if (mem->high > 0 &&
+        kvm_dirty_log(vm->vm_fd, VM_MEMORY_HIGH, vm->dirty + gm_dirty_words(mem->low), err) < 0)
+        return -1;
+    return gm_store_again(mem, to, vm->dirty, &vm->written, err);
 }
 
 static int store_memory(struct vm *vm, struct cl_err *err)
@@ -133,9 +147,9 @@ static int store_memory(struct vm *vm, struct cl_err *err)
     int to = vm->config.ram_fd;
     if (!vm->config.own_ram)
         return 0;
-    if ((vm->is_recording ? gm_store_again(&vm->mem, to, &vm->written, err)
-                          : gm_store(&vm->mem, to, err)) < 0)
+    if ((vm->is_recording ? store_again(vm, to, err) : gm_store(&vm->mem, to, err)) < 0)
         return -1;
+    gm_make_huge(vm->constants);
     return gm_find_holes(&vm->mem, to, &vm->holes, err);
 }
 

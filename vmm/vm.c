@@ -5,12 +5,14 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <x86intrin.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "vmm/boot.h"
 #include "vmm/cpuid.h"
+#include "vmm/loader.h"
 #include "vmm/msr.h"
 #include "vmm/shim/layout.h"
 #include "vmm/vcpu_state.h"
@@ -135,6 +137,24 @@ static int check_config(const struct vm_config *config, struct cl_err *err)
     return kvm_check(config->kvm_fd, err);
 }
 
+int vm_show_memory(struct vm *vm, uint32_t flags, struct cl_err *err)
+{
+    const struct guest_mem *mem = &vm->mem;
+    struct kvm_slot low = {VM_MEMORY_LOW, flags, 0, mem->base, mem->low};
+    struct kvm_slot high = {VM_MEMORY_HIGH, flags, mem->high_at, mem->base + mem->low, mem->high};
+    if (kvm_set_slot(vm->vm_fd, &low, err) < 0)
+        return -1;
+    return mem->high > 0 ? kvm_set_slot(vm->vm_fd, &high, err) : 0;
+}
+
+/* For vm_record(), when nothing can be allocated any more. */
+static int add_dirty(struct vm *vm, struct cl_err *err)
+{
+    uint64_t words = gm_dirty_words(vm->mem.low) + gm_dirty_words(vm->mem.high);
+    vm->dirty = cl_zalloc(words * sizeof *vm->dirty);
+    return vm->dirty ? 0 : cl_fail(err, CL_E_NOMEM, 0, "a bit for each page");
+}
+
 /* Before the interrupt chip and the vCPUs: see vmm/kvm.h. */
 static int add_memory(struct vm *vm, struct cl_err *err)
 {
@@ -146,10 +166,9 @@ static int add_memory(struct vm *vm, struct cl_err *err)
     struct guest_mem *mem = &vm->mem;
     if (c->entry == VM_ENTRY_XENPV)
         gm_set_hole(mem, XENPV_HOLE, XENPV_HOLE_END);
-    if (kvm_set_slot(vm->vm_fd, 0, 0, mem->base, mem->low, err) < 0)
+    if (alone && add_dirty(vm, err) < 0)
         return -1;
-    if (mem->high > 0 &&
-        kvm_set_slot(vm->vm_fd, 1, mem->high_at, mem->base + mem->low, mem->high, err) < 0)
+    if (vm_show_memory(vm, 0, err) < 0)
         return -1;
     /* Three pages that older Intel processors need for the guest's real mode. */
     if (ioctl(vm->vm_fd, KVM_SET_TSS_ADDR, (unsigned long)KVM_TSS_BASE) < 0)
@@ -293,8 +312,11 @@ void vm_free(struct vm *vm)
         vcpu_close(&vm->vcpus[i]);
     cl_closep(&vm->vm_fd);
     cl_closep(&vm->wake_fd);
+    if (vm->constants.iov_base)
+        (void)munmap(vm->constants.iov_base, vm->constants.iov_len);
     gm_unmap(&vm->mem);
     (void)pthread_mutex_destroy(&vm->devices);
+    cl_free(vm->dirty);
     cl_free(vm);
 }
 
@@ -348,10 +370,8 @@ static int boot_xenpv(struct vm *vm, struct cl_err *err)
     return 0;
 }
 
-int vm_boot(struct vm *vm, struct cl_err *err)
+static int boot_ordinary(struct vm *vm, struct cl_err *err)
 {
-    if (vm->config.entry == VM_ENTRY_XENPV)
-        return boot_xenpv(vm, err);
     struct boot_entry entry;
     struct boot_input input = {.kernel_fd = vm->config.kernel_fd,
                                .initrd_fd = vm->config.initrd_fd,
@@ -365,6 +385,24 @@ int vm_boot(struct vm *vm, struct cl_err *err)
             return -1;
     }
     return boot_set_registers(vm->vcpus[0].fd, &entry, err);
+}
+
+/* A save of memory that is in no file yet will make huge pages of it there. */
+static int view_constants(struct vm *vm, struct cl_err *err)
+{
+    const struct vm_config *c = &vm->config;
+    struct loader_extent constants;
+    if (!c->own_ram)
+        return 0;
+    if (loader_constants(c->kernel_fd, &constants, err) < 0)
+        return -1;
+    return gm_view(&vm->mem, c->ram_fd, constants.at, constants.bytes, &vm->constants, err);
+}
+
+int vm_boot(struct vm *vm, struct cl_err *err)
+{
+    int rc = vm->config.entry == VM_ENTRY_XENPV ? boot_xenpv(vm, err) : boot_ordinary(vm, err);
+    return rc < 0 ? -1 : view_constants(vm, err);
 }
 
 /* --- running ------------------------------------------------------------------------------- */

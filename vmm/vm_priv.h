@@ -71,7 +71,9 @@ struct vm {
     struct virtio *slots[VM_SLOTS_NR]; /* borrowed from the devices above; NULL = absent */
     short polled[VM_WIRES_NR];         /* what the main loop waits for on each */
 
-    bool is_recording;        /* ram_fd holds the memory of vm_record() */
+    struct iovec constants; /* owned: of a boot's RAM file, what the kernel never writes */
+    bool is_recording;      /* ram_fd holds the memory of vm_record() */
+    uint64_t *dirty;        /* owned: of a boot in memory of its own, for KVM's log of its writes */
     struct page_runs written; /* since then; of a clone: what it will write */
     struct page_runs holes;   /* of the RAM file, in a snapshot and its clones */
     struct state_head saved;  /* of `state`, when the machine is restored */
@@ -80,6 +82,9 @@ struct vm {
         state[VM_STATE_MAX]; /* untouched, so not resident, until vm_open_state() or vm_save() */
 };
 
+/* Its memory slots in KVM, of these flags from now on. */
+enum { VM_MEMORY_LOW, VM_MEMORY_HIGH };
+int vm_show_memory(struct vm *vm, uint32_t flags, struct cl_err *err) CL_MUST;
 /* The head of the state that is to be restored, and the processor of its machine. */
 int vm_open_state(struct vm *vm, struct cl_err *err) CL_MUST;
 /* Once, when all devices are there: some wait for the main loop from now on. */

@@ -15,6 +15,7 @@
 #include "base/own.h"
 #include "vmm/boot.h"
 #include "vmm/elf.h"
+#include "vmm/loader.h"
 
 enum { MEM = 8 << 20, SEGMENTS = 3 };
 
@@ -93,6 +94,28 @@ static void test_segments_are_read(void **state)
     assert_int_equal(image.notes[0].offset, offsetof(struct kernel, notes));
     assert_int_equal(image.notes[0].bytes, sizeof k.notes);
     assert_int_equal(image.notes[0].align, 4);
+}
+
+static void test_what_the_kernel_never_writes(void **state)
+{
+    (void)state;
+    struct kernel k = good();
+    struct loader_extent constants;
+    struct cl_err err = {0};
+    CL_AUTO(cl_closep) int fd = memfd_create("kernel", MFD_CLOEXEC);
+    k.segments[0].p_flags = PF_R | PF_W | PF_X;
+    k.segments[2].p_flags = PF_R | PF_X;
+    assert_int_equal(pwrite(fd, &k, sizeof k, 0), sizeof k);
+    assert_int_equal(loader_constants(fd, &constants, &err), 0);
+    assert_int_equal(constants.at, 0x201000);
+    assert_int_equal(constants.bytes, 0x1000);
+    k.segments[2].p_flags |= PF_W;
+    assert_int_equal(pwrite(fd, &k, sizeof k, 0), sizeof k);
+    assert_int_equal(loader_constants(fd, &constants, &err), 0);
+    assert_int_equal(constants.bytes, 0);
+    assert_int_equal(ftruncate(fd, 0), 0);
+    assert_int_equal(loader_constants(fd, &constants, &err), -1);
+    assert_int_equal(err.code, CL_E_INVALID);
 }
 
 static void test_a_kernel_may_have_no_64_bit_entry(void **state)
@@ -577,6 +600,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_segments_are_read),
+        cmocka_unit_test(test_what_the_kernel_never_writes),
         cmocka_unit_test(test_a_kernel_may_have_no_64_bit_entry),
         cmocka_unit_test(test_each_lie_is_refused),
         cmocka_unit_test(test_too_many_segments_are_refused),

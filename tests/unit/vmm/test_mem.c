@@ -237,8 +237,10 @@ static void test_memory_in_no_file_is_stored_without_its_zeros(void **state)
 static void test_what_changed_is_stored_again_and_told(void **state)
 {
     (void)state;
-    enum { BYTES = 1 << 20, PAGE = 4096, GIVEN_BACK = 40, SAME = 41 };
-    static const uint32_t changed[] = {0, 17, GIVEN_BACK, 255};
+    enum { BYTES = 1 << 20, PAGE = 4096, GIVEN_BACK = 40, SAME = 41, DIRTY = 100 };
+    static const uint32_t changed[] = {0, 17, GIVEN_BACK, DIRTY, 255};
+    static const uint64_t clean[BYTES / PAGE / 64],
+        dirty[BYTES / PAGE / 64] = {1, UINT64_C(1) << (DIRTY - 64), 0, UINT64_C(1) << 63};
     static uint8_t in_file[BYTES];
     static struct page_runs written;
     struct guest_mem gm;
@@ -248,11 +250,11 @@ static void test_what_changed_is_stored_again_and_told(void **state)
     memset(gm.base, 5, BYTES / 2);
     assert_int_equal(gm_store(&gm, fd, NULL), 0);
     for (size_t i = 0; i < CL_COUNT(changed); i++)
-        gm.base[changed[i] * PAGE + PAGE - 1] = 7;
+        gm.base[changed[i] * PAGE + PAGE - 1] = changed[i] == DIRTY ? 5 : 7;
     assert_int_equal(gm_iov(&gm, (struct gpa){GIVEN_BACK * PAGE}, PAGE, &range), 0);
     assert_int_equal(gm_forget(&gm, range), 0);
     gm.base[SAME * PAGE] = 5;
-    assert_int_equal(gm_store_again(&gm, fd, &written, NULL), 0);
+    assert_int_equal(gm_store_again(&gm, fd, dirty, &written, NULL), 0);
     assert_int_equal(written.n, CL_COUNT(changed));
     for (size_t i = 0; i < CL_COUNT(changed); i++) {
         assert_int_equal(written.runs[i].first, changed[i]);
@@ -260,7 +262,7 @@ static void test_what_changed_is_stored_again_and_told(void **state)
     }
     assert_int_equal(pread(fd, in_file, BYTES, 0), BYTES);
     assert_memory_equal(in_file, gm.base, BYTES);
-    assert_int_equal(gm_store_again(&gm, fd, &written, NULL), 0);
+    assert_int_equal(gm_store_again(&gm, fd, clean, &written, NULL), 0);
     assert_int_equal(written.n, 0);
     gm_unmap(&gm);
 }
@@ -298,11 +300,12 @@ static void test_memory_is_stored_or_the_reason_given(void **state)
     assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
     assert_int_equal(gm_store(&gm, fd, &err), -1);
     static struct page_runs written;
+    static const uint64_t clean[RAM / 4096 / 64];
     err = (struct cl_err){0};
-    assert_int_equal(gm_store_again(&gm, fd, &written, &err), -1); /* nobody may write there */
+    assert_int_equal(gm_store_again(&gm, fd, clean, &written, &err), -1); /* nobody may write */
     assert_int_equal(err.code, CL_E_SYS);
     CL_AUTO(cl_closep) int half = make_memfd(RAM / 2);
-    assert_int_equal(gm_store_again(&gm, half, &written, &err), -1);
+    assert_int_equal(gm_store_again(&gm, half, clean, &written, &err), -1);
     gm_unmap(&gm);
 }
 
@@ -356,6 +359,66 @@ static void test_a_clone_takes_nothing_of_the_file_where_it_has_holes(void **sta
     gm_unmap(&gm);
 }
 
+/* As a clone has it that touches it once. */
+static bool has_huge_page(int fd, uint64_t bytes, uint64_t at)
+{
+    struct guest_mem gm;
+    uint8_t byte;
+    assert_int_equal(gm_map(fd, bytes, true, &gm, NULL), 0);
+    assert_int_equal(gm_read(&gm, (struct gpa){at + 4096}, &byte, 1), 0);
+    bool is_huge = bytes_by_huge_pages(gm.base) == 2 << 20;
+    gm_unmap(&gm);
+    return is_huge;
+}
+
+static void test_whole_pieces_of_a_view_become_huge_pages(void **state)
+{
+    (void)state;
+    enum { PIECE = 2 << 20, BYTES = 4 * PIECE, FROM = PIECE / 2, TO = BYTES - 4096 };
+    static uint8_t page[4096], got[4096];
+    struct guest_mem gm;
+    struct iovec view, none;
+    CL_AUTO(cl_closep) int fd = make_memfd(BYTES);
+    assert_int_equal(gm_alloc(BYTES, &gm, NULL), 0);
+    memset(gm.base, 'x', BYTES);
+    assert_int_equal(gm_view(&gm, fd, FROM, PIECE, &none, NULL), 0);
+    assert_int_equal(none.iov_len, 0);
+    gm_make_huge(none);
+    assert_int_equal(gm_view(&gm, fd, FROM, TO - FROM, &view, NULL), 0);
+    assert_int_equal(view.iov_len, 2 * PIECE);
+    assert_int_equal(gm_store(&gm, fd, NULL), 0);
+    gm_make_huge(view);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK), 0);
+    memset(page, 'x', sizeof page);
+    for (uint64_t at = 0; at < BYTES; at += sizeof page) {
+        assert_int_equal(pread(fd, got, sizeof got, (off_t)at), sizeof got);
+        assert_memory_equal(got, page, sizeof page);
+    }
+    assert_false(has_huge_page(fd, BYTES, 0));
+    assert_false(has_huge_page(fd, BYTES, 3 * PIECE));
+    bool can = host_makes_huge_pages();
+    assert_int_equal(has_huge_page(fd, BYTES, PIECE), can);
+    assert_int_equal(has_huge_page(fd, BYTES, 2 * PIECE), can);
+    assert_int_equal(munmap(view.iov_base, view.iov_len), 0);
+    gm_unmap(&gm);
+    if (!can)
+        skip();
+}
+
+static void test_a_view_has_its_reasons(void **state)
+{
+    (void)state;
+    enum { BYTES = 4 << 20 };
+    struct guest_mem gm;
+    struct iovec view;
+    struct cl_err err = {0};
+    assert_int_equal(gm_alloc(BYTES, &gm, NULL), 0);
+    assert_int_equal(gm_view(&gm, -1, 0, BYTES, &view, &err), -1);
+    assert_int_equal(err.code, CL_E_SYS);
+    assert_int_equal(view.iov_len, 0);
+    gm_unmap(&gm);
+}
+
 static void test_small_holes_stay_the_files(void **state)
 {
     (void)state;
@@ -388,6 +451,8 @@ int main(void)
         cmocka_unit_test(test_pages_are_copied_ahead),
         cmocka_unit_test(test_a_clone_takes_nothing_of_the_file_where_it_has_holes),
         cmocka_unit_test(test_small_holes_stay_the_files),
+        cmocka_unit_test(test_whole_pieces_of_a_view_become_huge_pages),
+        cmocka_unit_test(test_a_view_has_its_reasons),
         cmocka_unit_test(test_memory_is_stored_or_the_reason_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
