@@ -55,5 +55,6 @@ uint64_t fault_address(const struct frame *f)
     const uint64_t kind = f->error & ~(uint64_t)RIGHTS;
     if ((kind == 0 && by_operand(f, &at)) || (kind == FETCH && by_fetch(f, &at)))
         return at;
+    shim()->asked++;
     return read_cr2();
 }

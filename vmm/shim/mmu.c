@@ -8,7 +8,7 @@
  */
 #include "vmm/shim/shim.h"
 
-enum { PRESENT = 1, WRITABLE = 2, USER = 4, LARGE = 0x80, ENTRIES = 512 };
+enum { PRESENT = 1, WRITABLE = 2, USER = 4, LARGE = 0x80, ENTRIES = 512, SMALL = 4096 };
 #define ACCESSED_DIRTY UINT64_C(0x60)
 #define FRAME_MASK UINT64_C(0x000ffffffffff000)
 #define PAGE_MASK (~UINT64_C(4095))
@@ -62,32 +62,41 @@ static uint64_t *entry_at(uint64_t frame, uint64_t va, int level)
     return is_frame(frame) ? &table[index_at(va, level)] : NULL;
 }
 
-/* The last entry on the way to va, of a page of 4 KiB; NULL when there is none. */
-static uint64_t *leaf_of(uint64_t va)
+/* The last entry on the way to va, and for how much of memory it is; at NULL when there is none. */
+struct leaf {
+    uint64_t *at;
+    uint64_t bytes; /* SMALL, or of a large page */
+};
+
+static struct leaf leaf_of(uint64_t va)
 {
     uint64_t frame = doors()->kernel_root >> 12;
-    for (int level = 4; level > 1; level--) {
-        const uint64_t *entry = entry_at(frame, va, level);
-        if (!entry || !(*entry & PRESENT) || (*entry & LARGE && level < 4))
-            return NULL;
+    for (int level = 4;; level--) {
+        uint64_t *entry = entry_at(frame, va, level);
+        bool is_large = entry && level < 4 && (*entry & (PRESENT | LARGE)) == (PRESENT | LARGE);
+        if (level == 1 || is_large)
+            return (struct leaf){entry, UINT64_C(1) << (12 + 9 * (level - 1))};
+        if (!entry || !(*entry & PRESENT))
+            return (struct leaf){0};
         frame = frame_of(*entry);
     }
-    return entry_at(frame, va, 1);
 }
 
 bool mmu_allows(uint64_t va, bool writes)
 {
     const uint64_t rights = PRESENT | USER | (writes ? (uint64_t)WRITABLE : 0);
-    const uint64_t *entry = leaf_of(va);
-    return entry && (*entry & rights) == rights;
+    const struct leaf leaf = leaf_of(va);
+    return leaf.at && (*leaf.at & rights) == rights;
 }
 
 uint64_t mmu_physical(uint64_t va)
 {
-    const uint64_t *entry = leaf_of(va);
-    if (!entry || !(*entry & PRESENT) || !is_frame(frame_of(*entry)))
+    const struct leaf leaf = leaf_of(va);
+    const uint64_t inside = leaf.bytes - 1;
+    if (!leaf.at || !(*leaf.at & PRESENT))
         return 0;
-    return (frame_of(*entry) << 12) + (va & 4095);
+    uint64_t gpa = (*leaf.at & FRAME_MASK & ~inside) + (va & inside);
+    return is_frame(gpa >> 12) ? gpa : 0;
 }
 
 bool mmu_open_path(uint64_t va)
@@ -284,8 +293,9 @@ static void flush_after(uint64_t va, uint64_t flags)
 int64_t mmu_update_va(uint64_t va, uint64_t entry, uint64_t flags)
 {
     enum { RW = PRESENT | WRITABLE };
-    uint64_t *at = leaf_of(va);
-    if (!at)
+    const struct leaf leaf = leaf_of(va);
+    uint64_t *at = leaf.at;
+    if (!at || leaf.bytes != SMALL)
         return -XEN_EINVAL;
     uint64_t old = *at;
     if (only_protects(va, old, entry))

@@ -110,7 +110,7 @@ int64_t mmu_extended(uint64_t ops, uint64_t n);
 int mmu_new_root(uint64_t frame);
 /* The tables that lead to va become ones that CPL3 may use; true when one was not. */
 bool mmu_open_path(uint64_t va);
-/* The guest-physical address of a linear one; 0 when no page of 4 KiB of RAM is there. */
+/* The guest-physical address of a linear one; 0 when no RAM is there. */
 uint64_t mmu_physical(uint64_t va);
 /* Does the last entry on the way to va let CPL3 use it so? */
 bool mmu_allows(uint64_t va, bool writes);

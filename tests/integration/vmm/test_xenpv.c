@@ -216,31 +216,52 @@ static off_t find_area(int ram_fd)
     return at;
 }
 
-static void has_its_image_in_large_pages(const char *mode, unsigned vcpus)
+/* What a guest's shim has come to when that text is printed. */
+struct shims {
+    struct shim_common common;
+    struct shim_state first;
+};
+
+static void look_at_shim(const char *mode, unsigned vcpus, const char *when, struct shims *ret)
 {
-    enum { CODE_AT_LEAST = 4, IMAGE_AT_MOST = 32 }; /* 2 MiB each; 6.1's is of 6, constants of 3 */
     static char text[TEXT_MAX];
-    static struct shim_common common;
     struct machine m;
     struct cl_err err = {0};
     open_machine(&m, mode, vcpus);
     assert_int_equal(vm_run(m.guest.vm, &err), 0);
-    await_text(&m, "xenpv: init runs", text);
+    await_text(&m, when, text);
     assert_int_equal(vm_pause(m.guest.vm, &err), 0);
     assert_int_equal(vm_record(m.guest.vm, &err), 0);
-    off_t at = find_area(m.guest.ram_fd) + SHIM_COMMON;
-    assert_int_equal(pread(m.guest.ram_fd, &common, sizeof common, at), sizeof common);
-    (void)printf("%s: %" PRIu64 " large pages\n", mode, common.n_large);
-    assert_in_range(common.n_large, CODE_AT_LEAST, IMAGE_AT_MOST);
+    off_t area = find_area(m.guest.ram_fd);
+    assert_int_equal(pread(m.guest.ram_fd, &ret->common, sizeof ret->common, area + SHIM_COMMON),
+                     sizeof ret->common);
+    assert_int_equal(pread(m.guest.ram_fd, &ret->first, sizeof ret->first, area + SHIM_STATE),
+                     sizeof ret->first);
+    (void)printf("%s: %" PRIu64 " large pages, %" PRIu64 " faults asked about\n", mode,
+                 ret->common.n_large, ret->first.asked);
     close_files(&m);
 }
 
 /* What else would tell is time. */
 static void test_code_and_constants_are_in_large_pages(void **state)
 {
+    enum { AT_LEAST = 4, AT_MOST = 32 }; /* 2 MiB each; 6.1 has 11 */
+    static struct shims one, two;
     (void)state;
-    has_its_image_in_large_pages(shared, 1);
-    has_its_image_in_large_pages(isolated, 2);
+    look_at_shim(shared, 1, "xenpv: init runs", &one);
+    assert_in_range(one.common.n_large, AT_LEAST, AT_MOST);
+    look_at_shim(isolated, 2, "xenpv: init runs", &two);
+    assert_in_range(two.common.n_large, AT_LEAST, AT_MOST);
+}
+
+/* Those of the kernel's own code, when it copies for its programs, too: in large pages. */
+static void test_faults_tell_their_address_by_themselves(void **state)
+{
+    enum { ASKED_MAX = 20 };
+    static struct shims seen;
+    (void)state;
+    look_at_shim(shared, 1, "xenpv: 1 processors", &seen);
+    assert_in_range(seen.first.asked, 0, ASKED_MAX);
 }
 
 static void test_it_has_four_processors_at_most(void **state)
@@ -264,6 +285,7 @@ int main(void)
         cmocka_unit_test(test_two_processors_serve_programs_apart_from_their_kernel),
         cmocka_unit_test(test_two_and_four_processors_share_memory_and_time),
         cmocka_unit_test(test_code_and_constants_are_in_large_pages),
+        cmocka_unit_test(test_faults_tell_their_address_by_themselves),
         cmocka_unit_test(test_it_has_four_processors_at_most),
     };
     int skip = guest_skip_xenpv();
