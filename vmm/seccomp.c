@@ -27,8 +27,8 @@ static const struct cl_filter_row vcpu_rows[] = {
 enum { OF_TEMPLATES = 2 };
 static const struct cl_filter_row main_rows[] = {
     CL_IOCTL(KVM_SET_USER_MEMORY_REGION,
-             "a template alone: which pages its guest writes from now on"),
-    CL_IOCTL(KVM_GET_DIRTY_LOG, "a template alone: which they were"),
+             "only of a template: the pages that its guest writes from now on"),
+    CL_IOCTL(KVM_GET_DIRTY_LOG, "only of a template: which they were"),
     CL_CALL(poll, "waits for the worker, the channel, the vCPUs"),
     CL_CALL(restart_syscall, "the same, after a stop of the whole process"),
     CL_CALL(recvmsg, "commands; the worker's bytes to the agent"),
