@@ -65,7 +65,7 @@ int gm_store(const struct guest_mem *gm, int memfd, struct cl_err *err) CL_MUST;
  * than they were. */
 int gm_store_again(const struct guest_mem *gm, int memfd, const uint64_t *dirty,
                    struct page_runs *ret_written, struct cl_err *err) CL_MUST;
-/* Of so much memory: as KVM writes them. */
+/* How many words of 64 such bits are for so much memory. */
 static inline uint64_t gm_dirty_words(uint64_t bytes)
 {
     return (bytes / RUNS_PAGE + 63) / 64;

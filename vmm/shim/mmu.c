@@ -202,7 +202,8 @@ static uint64_t enlarge_all(uint64_t *table)
 
 /* Once, when the kernel has made its code and constants read-only for good.  Linux gives a Xen-PV
  * guest pages of 4 KiB alone, and where KVM has a guest's translations by tables of its own, each
- * of them is a fault in each clone; it takes large ones wherever it finds them. */
+ * of them is a fault in each clone; KVM takes large ones wherever it finds them, and so does Linux
+ * where it changes what it may do with its own memory. */
 static void enlarge_image(void)
 {
     if (common()->n_large > 0)
