@@ -243,6 +243,7 @@ int gm_store(const struct guest_mem *gm, int memfd, struct cl_err *err)
 
 /* Compared in one go; most have not changed. */
 enum { PIECE_PAGES = 16, PIECE = PIECE_PAGES * PAGE };
+_Static_assert((int)PIECE_PAGES == 8 * (int)sizeof(uint16_t), "a bit for each of its pages");
 
 /* dirty: of its pages. */
 static int store_piece(const struct guest_mem *gm, int memfd, uint64_t at, size_t n, uint16_t dirty,

@@ -13,6 +13,10 @@
 #include "base/err.h"
 #include "base/own.h"
 
+#ifndef MADV_COLLAPSE /* Linux 6.1 */
+#define MADV_COLLAPSE 25
+#endif
+
 /* Is it a copy, no longer the file's page?  (Linux, pagemap.rst: present, and not a file's) */
 static inline bool is_copied(uint64_t address)
 {
@@ -51,7 +55,7 @@ static inline bool host_makes_huge_pages(void)
     CL_ASSERT(at != MAP_FAILED);
     uint8_t *piece = at + -(uintptr_t)at % HUGE;
     memset(piece, 1, HUGE);
-    bool can = madvise(piece, HUGE, 25) == 0; /* MADV_COLLAPSE */
+    bool can = madvise(piece, HUGE, MADV_COLLAPSE) == 0;
     if (!can)
         (void)printf("skipped: this kernel makes no huge pages of memory files when asked\n");
     (void)munmap(at, 2 * HUGE);
