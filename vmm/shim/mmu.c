@@ -279,6 +279,30 @@ static bool only_protects(uint64_t va, uint64_t old, uint64_t new)
            frame_of(old) == frame_of(new);
 }
 
+/* And writable again when they are tables no longer: so they have been all along. */
+static bool only_releases(uint64_t va, uint64_t old, uint64_t new)
+{
+    const uint64_t rights = PRESENT | WRITABLE, differ = (old ^ new) & ~(ACCESSED_DIRTY | USER);
+    return va & KERNEL_HALF && (new &rights) == rights && differ == 0 && is_frame(frame_of(new));
+}
+
+/* KVM's shadow of a table outlives the table, and the kernel would pay for it: each of its next
+ * stores there is emulated, and while KVM has it among its roots, so is the one instruction that
+ * clears the page for its next use, byte by byte, half a millisecond long.  A store that is shorter
+ * than an entry tells KVM that this is no table (kvm_mmu_track_write); being locked, it undoes none
+ * of another vCPU's.  Tables of pages, level 1, need none: KVM lets them be written, and catches up
+ * at the next flush. */
+static void release_table(uint64_t va, uint64_t frame)
+{
+    if (*level_of(frame) != 1) {
+        uint16_t *at = guest(va & PAGE_MASK), seen = *at;
+        (void)__atomic_compare_exchange_n(at, &seen, seen, false, __ATOMIC_SEQ_CST,
+                                          __ATOMIC_SEQ_CST);
+        shim()->released++;
+    }
+    *level_of(frame) = 0;
+}
+
 /* public/xen.h: what is flushed, and where: here, on all vCPUs, or on those of a set. */
 static void flush_after(uint64_t va, uint64_t flags)
 {
@@ -301,6 +325,10 @@ int64_t mmu_update_va(uint64_t va, uint64_t entry, uint64_t flags)
     uint64_t old = *at;
     if (only_protects(va, old, entry))
         return 0;
+    if (only_releases(va, old, entry)) {
+        release_table(va, frame_of(entry));
+        return 0;
+    }
     if (va & KERNEL_HALF && (entry & RW) == RW && is_frame(frame_of(entry)))
         *level_of(frame_of(entry)) = 0; /* it is no table any more */
     set_entry(at, entry);
@@ -376,8 +404,9 @@ static int on_frame(const struct extended *x)
     if (!is_frame(x->frame))
         return -XEN_EINVAL;
     switch (x->command) {
-    case UNPIN:
-        *level_of(x->frame) = 0;
+    case UNPIN: /* release_table() has yet to know a table of pages */
+        if (*level_of(x->frame) != 1)
+            *level_of(x->frame) = 0;
         return 0;
     case NEW_ROOT:
         return mmu_new_root(x->frame);

@@ -82,6 +82,7 @@ struct shim_state {
     /* of the C code */
     uint64_t cr4, dr6;
     uint64_t asked;             /* page faults whose address CPL0 had to tell */
+    uint64_t released;          /* page tables that KVM was told are none any more */
     uint64_t timer_ns;          /* when the kernel wants its timer; 0 = never; others: 0 */
     uint64_t armed_ns;          /* when the local APIC interrupts; 0 = never, or who knows */
     uint32_t virqs[SHIM_VIRQS]; /* the port of each; 0 = none; others: any */

@@ -237,8 +237,9 @@ static void look_at_shim(const char *mode, unsigned vcpus, const char *when, str
                      sizeof ret->common);
     assert_int_equal(pread(m.guest.ram_fd, &ret->first, sizeof ret->first, area + SHIM_STATE),
                      sizeof ret->first);
-    (void)printf("%s: %" PRIu64 " large pages, %" PRIu64 " faults asked about\n", mode,
-                 ret->common.n_large, ret->first.asked);
+    (void)printf("%s: %" PRIu64 " large pages, %" PRIu64 " faults asked about, %" PRIu64
+                 " tables released\n",
+                 mode, ret->common.n_large, ret->first.asked, ret->first.released);
     close_files(&m);
 }
 
@@ -264,6 +265,18 @@ static void test_faults_tell_their_address_by_themselves(void **state)
     assert_in_range(seen.first.asked, 0, ASKED_MAX);
 }
 
+/* Three levels of each process that ended, at least, and 25 of them have. */
+static void test_kvm_hears_which_tables_are_none_any_more(void **state)
+{
+    enum { PROCESSES = 25, LEVELS = 3, FRAMES_MAX = MEM_MIB << 8 };
+    static struct shims seen;
+    (void)state;
+    look_at_shim(shared, 1, "xenpv: 1 processors", &seen);
+    assert_in_range(seen.first.released, PROCESSES * LEVELS, FRAMES_MAX);
+    look_at_shim(isolated, 1, "xenpv: 1 processors", &seen);
+    assert_in_range(seen.first.released, PROCESSES * LEVELS, FRAMES_MAX);
+}
+
 static void test_it_has_four_processors_at_most(void **state)
 {
     struct machine m;
@@ -286,6 +299,7 @@ int main(void)
         cmocka_unit_test(test_two_and_four_processors_share_memory_and_time),
         cmocka_unit_test(test_code_and_constants_are_in_large_pages),
         cmocka_unit_test(test_faults_tell_their_address_by_themselves),
+        cmocka_unit_test(test_kvm_hears_which_tables_are_none_any_more),
         cmocka_unit_test(test_it_has_four_processors_at_most),
     };
     int skip = guest_skip_xenpv();
