@@ -81,7 +81,7 @@ static bool write_over(int dir, const char *name, const char *text)
     CL_AUTO(cl_closep) int fd = (int)syscall(SYS_openat2, dir, name, &how, sizeof how);
     return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
            st.st_uid == AGENT_ID_BASE && cl_write_all(fd, text, n, NULL) == 0 &&
-           ftruncate(fd, (off_t)n) == 0;
+           (st.st_size <= (off_t)n || ftruncate(fd, (off_t)n) == 0);
 }
 
 static int set_file(int dir, const char *name, const char *text, struct cl_err *err)
