@@ -48,13 +48,14 @@ mv "$root/.packages" "$root/usr/share/cloche-packages"
 find "$root" -xdev -type f -perm /6000 -exec chmod a-s {} +
 perl -MFile::Find -MPOSIX -e '
     my ($root, $base) = @ARGV; my $dev = (lstat $root)[0]; my %seen;
-    finddepth(sub {
+    my $not_into_others = sub { (lstat ".")[0] == $dev ? @_ : () }; # /proc changes meanwhile
+    finddepth({preprocess => $not_into_others, wanted => sub {
         my ($d, $inode, $mode, $uid, $gid) = (lstat $_)[0, 1, 2, 4, 5];
         return if $d != $dev || $seen{$inode}++; # a hard link moves once
         die "id over 29999 at $File::Find::name\n" if $uid >= 30000 || $gid >= 30000;
         POSIX::lchown($uid + $base, $gid + $base, $_) or die "$File::Find::name: $!\n";
         chmod($mode & 07777, $_) if !-l $_;
-    }, $root);' "$root" "$ID_BASE"
+    }}, $root);' "$root" "$ID_BASE"
 
 cp "$root/usr/share/cloche-packages" "$root/.packages"
 mkfs.erofs -d0 --quiet -zlz4hc -T"$SOURCE_DATE_EPOCH" -U"$UUID" -x-1 \
