@@ -38,8 +38,8 @@ void mcp_call_kill(struct mcp_call *c)
     if (c->is_dead)
         return;
     c->transport = NULL;
-    if (c->starting && !c->server->closing) {
-        c->abandoned = true;
+    if (c->undo && !c->server->closing) {
+        c->undo(c);
         return;
     }
     c->is_dead = true;

@@ -71,9 +71,10 @@ struct mcp_call {
     char box[CL_ID_MAX];
     char place[MCP_DIGEST_TEXT]; /* of a sandbox that its owner named; "" = none */
     bool box_is_new, is_stdio, is_dead;
-    bool starting;     /* what is started must be known before it can be given up */
-    bool abandoned;    /* end it then */
     bool plain_errors; /* no tool: what goes wrong is a JSON-RPC error */
+    /* Ends what would outlive the call and was for it alone, then clears this and kills it again.
+     * May be called twice; NULL = nothing to end. */
+    void (*undo)(struct mcp_call *c);
     struct cl_list asks;
     size_t n_asks, ask_tag;
     struct mcp_listening *listening; /* owned; NULL = no subscriptions/listen */
@@ -87,7 +88,7 @@ struct mcp_call {
 /* call_io.c */
 void mcp_refused(struct mcp_call *c, const struct mcp_refusal *why);
 void mcp_bare(struct mcp_call *c, const struct mcp_reply *reply);
-/* No answer any more: cancel what was asked for and bury it. */
+/* No answer any more: undo what must not stay, cancel what was asked for and bury it. */
 void mcp_call_kill(struct mcp_call *c);
 
 /* methods.c: find the method and run it. */

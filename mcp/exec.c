@@ -102,7 +102,7 @@ struct exec_work {
     uint64_t offsets[2];        /* exec_poll: where its cursor is */
     struct rpc_call *stdin_rpc; /* the channel's; NULL once all was sent */
     size_t stdin_sent;
-    bool is_task;
+    bool is_task, is_left; /* left: by its client, while it was being started */
 };
 
 static void work_free(void *obj)
@@ -126,6 +126,12 @@ static struct exec_work *new_work(struct mcp_call *c)
     return NULL;
 }
 
+/* What is being started cannot be ended before its name is known: on_started() does it. */
+static void note_left(struct mcp_call *c)
+{
+    ((struct exec_work *)mcp_work(c))->is_left = true;
+}
+
 static void ask_start(struct mcp_call *c, bool dies_with_us, uint64_t default_s,
                       void (*on_end)(struct mcp_call *, const ProtobufCMessage *,
                                      const struct cl_err *))
@@ -147,7 +153,8 @@ static void ask_start(struct mcp_call *c, bool dies_with_us, uint64_t default_s,
         rc = read_env(args, &command, &err);
     if (rc == 0)
         rc = mcp_ask_try(c, &ask, NULL, &err);
-    c->starting = dies_with_us && rc == 0;
+    if (dies_with_us && rc == 0)
+        c->undo = note_left;
     command_fini(&command);
     if (rc < 0)
         mcp_end_tool_error(c, &err);
@@ -324,6 +331,7 @@ static void on_event(struct mcp_call *c, const ProtobufCMessage *msg)
     } else if (m->event_case == CLOCHE__V1__ATTACH_RESPONSE__EVENT_ENDED) {
         struct mcp_result r;
         build_result(c, m->ended, &r);
+        c->undo = NULL;
         mcp_end_tool(c, &r);
     }
 }
@@ -339,42 +347,47 @@ static void on_detached(struct mcp_call *c, const ProtobufCMessage *reply, const
 
 static void on_given_up(struct mcp_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
-    (void)reply, (void)err; /* its time limit ends it then */
+    (void)reply, (void)err; /* it has ended already, or its time limit ends it */
+    c->undo = NULL;
     mcp_call_kill(c);
 }
 
-/* The client left while it was being started: nobody will ever look at it. */
-static void give_up(struct mcp_call *c, const char *exec_id)
+/* Nobody will ever look at it.  To take back the Attach alone would not do: one that the scheduler
+ * has not begun to serve has never been. */
+static void give_up(struct mcp_call *c)
 {
     static const struct mcp_method_of signal = MCP_RPC("ExecService", "Signal", signal_response);
     Cloche__V1__SignalRequest m = CLOCHE__V1__SIGNAL_REQUEST__INIT;
     m.sandbox_id = mcp_pb(mcp_box(c));
-    m.exec_id = mcp_pb(exec_id);
+    m.exec_id = ((struct exec_work *)mcp_work(c))->exec_id;
     m.signal = SIGKILL_NR;
+    mcp_asks_drop(c);
+    c->undo = note_left; /* no second time */
     struct mcp_ask_spec ask = {.method = &signal, .request = &m.base, .on_end = on_given_up};
     if (mcp_ask_try(c, &ask, NULL, NULL) < 0)
-        mcp_call_kill(c);
+        on_given_up(c, NULL, NULL);
 }
 
 static void on_started(struct mcp_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
     struct exec_work *w = mcp_work(c);
     Cloche__V1__AttachRequest m = CLOCHE__V1__ATTACH_REQUEST__INIT;
-    c->starting = false;
-    if (c->abandoned && !err) {
-        give_up(c, ((const Cloche__V1__StartResponse *)reply)->exec_id);
-        return;
-    }
+    c->undo = NULL;
     if (err) {
         mcp_end_tool_error(c, err);
         return;
     }
     (void)snprintf(w->exec_id, sizeof w->exec_id, "%s",
                    ((const Cloche__V1__StartResponse *)reply)->exec_id);
+    if (w->is_left) {
+        give_up(c);
+        return;
+    }
     if (w->is_task) {
         mcp_task_answer(c, w->exec_id);
         return;
     }
+    c->undo = give_up;
     m.sandbox_id = mcp_pb(mcp_box(c));
     m.exec_id = w->exec_id;
     uint64_t limit_ns = mcp_seconds_ns(mcp_args(c), "timeout_seconds", EXEC_TIMEOUT_S);
