@@ -282,6 +282,7 @@ static bool step_interrupt(struct fuzz_in *in)
     get_frame(in, &irq.f);
     irq.f.error = was_user && shim()->is_isolated;
     rules_before_frame(RULES_INTERRUPT, &irq.f);
+    machine_take_interrupt();
     if (!run(make_interrupt, &irq))
         return false;
     CL_ASSERT(irq.in_user_view == (irq.f.error && shim()->user));

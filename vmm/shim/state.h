@@ -85,6 +85,7 @@ struct shim_state {
     uint64_t released;          /* page tables that KVM was told are none any more */
     uint64_t timer_ns;          /* when the kernel wants its timer; 0 = never; others: 0 */
     uint64_t armed_ns;          /* when the local APIC interrupts; 0 = never, or who knows */
+    uint64_t armed_at_ns;       /* when it was told so */
     uint32_t virqs[SHIM_VIRQS]; /* the port of each; 0 = none; others: any */
     struct shim_trap traps[SHIM_TRAPS];
     uint64_t times[SHIM_TIMES]; /* guest-physical, by enum shim_time; 0 = nowhere */

@@ -1,13 +1,15 @@
 /* vmm/shim/timer.c - the kernel's one-shot timer, by the local APIC's: no exit to the monitor.
  *
  * Time is the TSC since the guest's birth.  The local APIC compares with the same TSC (vmm/xenpv.c
- * sets its offset to 0).
+ * sets its offset to 0), but where KVM has no clock that does, it counts with the host's, which NTP
+ * lets run faster: then the interrupt is early, and has to be asked for again.
  */
 #include "vmm/shim/shim.h"
 
 enum { MSR_TSC_DEADLINE = 0x6e0, VIRQ_TIMER = 0 };
 #define FAR_NS (UINT64_C(3600) * 1000000000) /* further than this in steps: no product wraps */
 #define EARLY_NS UINT64_C(100000)            /* more than rounding makes of FAR_NS */
+#define EARLY_SHARE 8                        /* chrony slews by a twelfth at most */
 #define REMIND_NS UINT64_C(500000) /* on some hosts an interrupt takes 100 us: it must get on */
 
 static uint64_t scale(uint64_t n, uint64_t by)
@@ -25,6 +27,7 @@ uint64_t timer_now_ns(void)
 static void arm(uint64_t ns)
 {
     uint64_t now = timer_now_ns(), left = ns > now ? ns - now : 0;
+    shim()->armed_at_ns = now;
     shim()->armed_ns = left < FAR_NS ? ns : now + FAR_NS;
     left = left < FAR_NS ? left : FAR_NS;
     write_msr(MSR_TSC_DEADLINE, read_tsc() + scale(left, common()->tsc_scale) + 1);
@@ -49,11 +52,18 @@ void timer_set(uint64_t ns)
         timer_wake(ns);
 }
 
+/* Even if it were early: this is another interrupt. */
+static bool is_to_come(const struct shim_state *s, uint64_t now)
+{
+    uint64_t early = EARLY_NS + (s->armed_ns - s->armed_at_ns) / EARLY_SHARE;
+    return s->armed_ns != 0 && s->armed_ns > now + early;
+}
+
 void timer_due(void)
 {
     struct shim_state *s = shim();
     uint64_t now = timer_now_ns();
-    if (s->armed_ns - (now + EARLY_NS) < FAR_NS) /* still to come: this is another interrupt */
+    if (is_to_come(s, now))
         return;
     s->armed_ns = 0;
     if (s->timer_ns == 0)

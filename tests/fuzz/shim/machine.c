@@ -36,6 +36,10 @@ static const struct window {
 
 static uint8_t area[AREA_BYTES], ram[MACHINE_RAM]; /* as they are at the start */
 static uint64_t tsc, fs_base, gs_base;
+static struct {
+    uint64_t deadline, armed_at; /* TSC; 0 = not armed */
+    bool is_due;
+} timer;
 
 static volatile bool is_running;
 static volatile enum machine_end end;
@@ -167,6 +171,7 @@ void machine_start(bool is_isolated)
     shim()->finds_faults = !is_isolated;
     tsc = common()->tsc_start;
     fs_base = gs_base = 0;
+    memset(&timer, 0, sizeof timer);
 }
 
 uint8_t *machine_ram(void)
@@ -234,7 +239,23 @@ _Noreturn static void come_to_end(enum machine_end how)
 
 void machine_pass(uint64_t ticks)
 {
+    enum { EARLY = 16 };
     tsc += ticks;
+    if (timer.deadline == 0 || tsc < timer.deadline - (timer.deadline - timer.armed_at) / EARLY)
+        return;
+    timer.deadline = 0;
+    timer.is_due = true;
+}
+
+void machine_take_interrupt(void)
+{
+    machine_pass(0);
+    timer.is_due = false;
+}
+
+bool machine_awaits_timer(void)
+{
+    return timer.is_due || timer.deadline != 0;
 }
 
 /* --- the processor --------------------------------------------------------------------------- */
@@ -309,6 +330,8 @@ void write_msr(uint32_t index, uint64_t value)
     enum { DEADLINE = 0x6e0, HOUR_S = 3600 };
     const uint64_t far = UINT64_C(2000000000) * HOUR_S;
     CL_ASSERT(index == DEADLINE && value >= tsc && value - tsc <= far + 1);
+    timer.deadline = value;
+    timer.armed_at = tsc;
 }
 
 void load_root(uint64_t gpa)

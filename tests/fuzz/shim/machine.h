@@ -38,8 +38,13 @@ enum machine_end { MACHINE_RUNS, MACHINE_GAVE_UP, MACHINE_OFF };
 void machine_start(bool is_isolated);
 /* The shim's piece of work; where it ends the guest it does not return to its caller. */
 enum machine_end machine_do(void (*work)(void *arg), void *arg);
-/* Time goes on. */
+/* Time goes on.  The local APIC's timer is early, by a sixteenth: KVM counts with the host's clock,
+ * which NTP makes run faster than the TSC. */
 void machine_pass(uint64_t ticks);
+/* An interrupt is taken: the timer's too, if it has come. */
+void machine_take_interrupt(void);
+/* An interrupt of the timer is to come, or was not taken yet. */
+bool machine_awaits_timer(void);
 
 uint8_t *machine_ram(void);
 /* As it was when the machine was started: the first bytes of the area. */

@@ -359,6 +359,7 @@ static void check_state(const struct shim_state *s)
     check_vcpu_info(s->vcpu_info);
     check_channels(s);
     CL_ASSERT(s->timer_ns == 0 || (s->armed_ns != 0 && s->armed_ns <= s->timer_ns));
+    CL_ASSERT(s->timer_ns == 0 || machine_awaits_timer());
     for (unsigned i = 0; i < SHIM_TRAPS; i++)
         CL_ASSERT(s->traps[i].masks <= 1);
     CL_ASSERT(s->times[SHIM_TIME_VDSO] < MACHINE_RAM);
