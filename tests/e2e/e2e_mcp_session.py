@@ -13,7 +13,7 @@ import threading
 import time
 import zlib
 
-from harness import BUILD, IMAGES, Suite, pb, skip, soon, until
+from harness import BUILD, IMAGES, Suite, folder, pb, skip, soon, until
 from issuer import RULES, Issuer, key_set
 from mcp_client import LEGACY, Mcp
 
@@ -21,7 +21,7 @@ if not (IMAGES / "code" / "current" / "manifest.json").exists():
     skip(f"no template code in {IMAGES}: images/build.sh code (CI=true ./test.sh builds it)")
 suite = Suite("mcp_session")
 check, equal = suite.check, suite.equal
-FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="cloche-e2e-session-keys."))
+FOLDER = folder("session-keys")
 issuer = Issuer("k1")
 (FOLDER / "jwks.json").write_text(key_set(issuer))
 
@@ -253,7 +253,4 @@ def two_users_of_a_tenant(c):
 
 
 if __name__ == "__main__":
-    try:
-        suite.main(templates="code", warm=1, scheduler_args=(*RULES, "--token-keys", FOLDER / "jwks.json"))
-    finally:
-        shutil.rmtree(FOLDER, ignore_errors=True)
+    suite.main(templates="code", warm=1, scheduler_args=(*RULES, "--token-keys", FOLDER / "jwks.json"))

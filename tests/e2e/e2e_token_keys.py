@@ -4,10 +4,8 @@ what is no key set."""
 import datetime
 import http.server
 import ipaddress
-import pathlib
 import ssl
 import subprocess
-import tempfile
 import threading
 
 from cryptography import x509
@@ -15,12 +13,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from harness import BUILD, Cluster, Suite, code_of, error_of, only_in_ci, pb, until
+from harness import BUILD, Cluster, Suite, code_of, error_of, folder, only_in_ci, pb, until
 from issuer import RULES, Issuer, key_set
 
 suite = Suite("token_keys")
 check, equal = suite.check, suite.equal
-FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="cloche-e2e-token-keys."))
+FOLDER = folder("token-keys")
 first, second = Issuer("k1"), Issuer("k2")
 
 

@@ -3,16 +3,14 @@
 keys that change while the scheduler runs."""
 import json
 import os
-import pathlib
-import tempfile
 import time
 
 from issuer import RULES, Issuer, key_set
-from harness import Suite, code_of, error_of, pb, run, until
+from harness import Suite, code_of, error_of, folder, pb, run, until
 
 suite = Suite("tokens")
 check, equal = suite.check, suite.equal
-FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="cloche-e2e-tokens-keys."))
+FOLDER = folder("tokens-keys")
 
 
 def publish(*issuers):

@@ -9,6 +9,7 @@ so that several run side by side.  Environment:
     CLOCHE_KEEP     1 = keep the folder of the cluster
     CLOCHE_TIME_FACTOR  how much longer to wait on a slow machine (1)
 """
+import atexit
 import contextlib
 import fcntl
 import functools
@@ -82,6 +83,13 @@ from cloche.v1 import (code_pb2, common_pb2, exec_pb2, file_pb2, job_pb2, sandbo
 shutil.rmtree(_GENERATED, ignore_errors=True)
 
 MODULES = [code_pb2, common_pb2, job_pb2, sandbox_pb2, exec_pb2, file_pb2, template_pb2, tenant_pb2]
+
+
+def folder(name):
+    """For files of a test besides its cluster's; gone with the process."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix=f"cloche-e2e-{name}."))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
 
 
 class Messages:

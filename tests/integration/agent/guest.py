@@ -5,6 +5,7 @@ Boot one image, speak GuestFrame over the virtio port, keep each stream's frames
 import json
 import os
 import select
+import shutil
 import socket
 import struct
 import subprocess
@@ -29,6 +30,7 @@ def load_protocol():
                     "cloche/v1/guest.proto"], cwd=os.path.join(ROOT, "proto"), check=True)
     sys.path.insert(0, out)
     from cloche.v1 import guest_pb2
+    shutil.rmtree(out, ignore_errors=True)
     return guest_pb2
 
 
@@ -257,3 +259,4 @@ class Guest:
         self.process.wait()
         self.sock.close()
         self.qmp.close()
+        shutil.rmtree(self.dir, ignore_errors=True)
