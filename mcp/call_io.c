@@ -39,6 +39,7 @@ void mcp_call_kill(struct mcp_call *c)
         return;
     c->transport = NULL;
     if (c->undo && !c->server->closing) {
+        c->is_left = true;
         c->undo(c);
         return;
     }

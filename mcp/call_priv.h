@@ -72,6 +72,7 @@ struct mcp_call {
     char place[MCP_DIGEST_TEXT]; /* of a sandbox that its owner named; "" = none */
     bool box_is_new, is_stdio, is_dead;
     bool plain_errors; /* no tool: what goes wrong is a JSON-RPC error */
+    bool is_left;      /* killed, but for what undo() has to end */
     /* Ends what would outlive the call and was for it alone, then clears this and kills it again.
      * May be called twice; NULL = nothing to end. */
     void (*undo)(struct mcp_call *c);

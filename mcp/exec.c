@@ -102,7 +102,7 @@ struct exec_work {
     uint64_t offsets[2];        /* exec_poll: where its cursor is */
     struct rpc_call *stdin_rpc; /* the channel's; NULL once all was sent */
     size_t stdin_sent;
-    bool is_task, is_left; /* left: by its client, while it was being started */
+    bool is_task;
 };
 
 static void work_free(void *obj)
@@ -126,10 +126,10 @@ static struct exec_work *new_work(struct mcp_call *c)
     return NULL;
 }
 
-/* What is being started cannot be ended before its name is known: on_started() does it. */
-static void note_left(struct mcp_call *c)
+/* What is being started cannot be ended before its name is known: take_started() does it. */
+static void undo_later(struct mcp_call *c)
 {
-    ((struct exec_work *)mcp_work(c))->is_left = true;
+    (void)c;
 }
 
 static void ask_start(struct mcp_call *c, bool dies_with_us, uint64_t default_s,
@@ -153,8 +153,8 @@ static void ask_start(struct mcp_call *c, bool dies_with_us, uint64_t default_s,
         rc = read_env(args, &command, &err);
     if (rc == 0)
         rc = mcp_ask_try(c, &ask, NULL, &err);
-    if (dies_with_us && rc == 0)
-        c->undo = note_left;
+    if (rc == 0)
+        c->undo = undo_later;
     command_fini(&command);
     if (rc < 0)
         mcp_end_tool_error(c, &err);
@@ -354,40 +354,53 @@ static void on_given_up(struct mcp_call *c, const ProtobufCMessage *reply, const
 
 /* Nobody will ever look at it.  To take back the Attach alone would not do: one that the scheduler
  * has not begun to serve has never been. */
-static void give_up(struct mcp_call *c)
+static void give_up(struct mcp_call *c, const char *exec_id)
 {
     static const struct mcp_method_of signal = MCP_RPC("ExecService", "Signal", signal_response);
     Cloche__V1__SignalRequest m = CLOCHE__V1__SIGNAL_REQUEST__INIT;
     m.sandbox_id = mcp_pb(mcp_box(c));
-    m.exec_id = ((struct exec_work *)mcp_work(c))->exec_id;
+    m.exec_id = mcp_pb(exec_id);
     m.signal = SIGKILL_NR;
     mcp_asks_drop(c);
-    c->undo = note_left; /* no second time */
+    c->undo = undo_later; /* no second time */
     struct mcp_ask_spec ask = {.method = &signal, .request = &m.base, .on_end = on_given_up};
     if (mcp_ask_try(c, &ask, NULL, NULL) < 0)
         on_given_up(c, NULL, NULL);
+}
+
+static void undo_exec(struct mcp_call *c)
+{
+    give_up(c, ((struct exec_work *)mcp_work(c))->exec_id);
+}
+
+/* Its id; NULL: it did not start, or nobody wants it any more, and the call ends. */
+static const char *take_started(struct mcp_call *c, const ProtobufCMessage *reply,
+                                const struct cl_err *err)
+{
+    const Cloche__V1__StartResponse *started = (const Cloche__V1__StartResponse *)reply;
+    c->undo = NULL;
+    if (err)
+        mcp_end_tool_error(c, err);
+    else if (c->is_left)
+        give_up(c, started->exec_id);
+    else
+        return started->exec_id;
+    return NULL;
 }
 
 static void on_started(struct mcp_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
     struct exec_work *w = mcp_work(c);
     Cloche__V1__AttachRequest m = CLOCHE__V1__ATTACH_REQUEST__INIT;
-    c->undo = NULL;
-    if (err) {
-        mcp_end_tool_error(c, err);
+    const char *id = take_started(c, reply, err);
+    if (!id)
         return;
-    }
-    (void)snprintf(w->exec_id, sizeof w->exec_id, "%s",
-                   ((const Cloche__V1__StartResponse *)reply)->exec_id);
-    if (w->is_left) {
-        give_up(c);
-        return;
-    }
+    (void)snprintf(w->exec_id, sizeof w->exec_id, "%s", id);
     if (w->is_task) {
         mcp_task_answer(c, w->exec_id);
         return;
     }
-    c->undo = give_up;
+    c->undo = undo_exec;
     m.sandbox_id = mcp_pb(mcp_box(c));
     m.exec_id = w->exec_id;
     uint64_t limit_ns = mcp_seconds_ns(mcp_args(c), "timeout_seconds", EXEC_TIMEOUT_S);
@@ -425,11 +438,9 @@ static void on_background(struct mcp_call *c, const ProtobufCMessage *reply,
                           const struct cl_err *err)
 {
     char note[160];
-    if (err) {
-        mcp_end_tool_error(c, err);
+    const char *id = take_started(c, reply, err);
+    if (!id)
         return;
-    }
-    const char *id = ((const Cloche__V1__StartResponse *)reply)->exec_id;
     mcp_box_note(c, note, sizeof note);
     struct mcp_result r = {
         .structured = json_pack("{s:s, s:s}", "sandbox_id", mcp_box(c), "exec_id", id),

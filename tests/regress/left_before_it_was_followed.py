@@ -45,9 +45,6 @@ class LateAnswers:
             with contextlib.suppress(OSError):
                 s.shutdown(socket.SHUT_RDWR)
 
-    def close(self):
-        self.listener.close()
-
 
 def execs(client, sandbox):
     return client.execs.List(pb.ExecServiceListRequest(sandbox_id=sandbox)).execs
@@ -62,24 +59,42 @@ def ask(agent, name, **arguments):
     return connection
 
 
+def prepare(c, name):
+    """An agent whose gateway hears late of all that the scheduler does, and a sandbox."""
+    if not c.gateway:
+        LateAnswers(f"{c.dir}/late.sock", f"{c.dir}/api.sock")
+        c.mcp_url = c.add_gateway("--template", "base", "--scheduler", f"unix:{c.dir}/late.sock")
+    agent = Mcp(c.mcp_url, c.tenant(name).key)
+    return agent, c.client(agent.key), agent.tool("sandbox_create", template="base").data["sandbox_id"]
+
+
+def is_killed(client, sandbox):
+    check("its client leaves, and it ends", until(lambda: not execs(client, sandbox)[0].running, 20))
+    (ended,) = execs(client, sandbox)
+    equal("… killed", (ended.result.outcome, ended.result.signal), (pb.OUTCOME_SIGNALED, 9))
+    client.sandboxes.Kill(pb.KillRequest(sandbox_id=sandbox))
+
+
 @suite.scenario
 def left_when_it_had_begun(c):
-    late = LateAnswers(f"{c.dir}/late.sock", f"{c.dir}/api.sock")
-    agent = Mcp(c.add_gateway("--template", "base", "--scheduler", f"unix:{c.dir}/late.sock"), c.tenant("leaves").key)
-    client = c.client(agent.key)
-    sandbox = agent.tool("sandbox_create", template="base").data["sandbox_id"]
+    agent, client, sandbox = prepare(c, "begun")
     connection = ask(agent, "exec", sandbox_id=sandbox, command="while :; do :; done", timeout_seconds=1000)
     check("the command begins", until(lambda: execs(client, sandbox), 20, every=0.01))
     c.gateway.signal(signal.SIGSTOP)  # it learns in one turn that the command has begun, and that its client has left
     time.sleep(2 * LATE_S)
     connection.close()
     c.gateway.signal(signal.SIGCONT)
-    check("its client leaves, and it ends", until(lambda: not execs(client, sandbox)[0].running, 20))
-    (ended,) = execs(client, sandbox)
-    equal("… killed", (ended.result.outcome, ended.result.signal), (pb.OUTCOME_SIGNALED, 9))
-    client.sandboxes.Kill(pb.KillRequest(sandbox_id=sandbox))
-    agent.close()
-    late.close()
+    is_killed(client, sandbox)
+
+
+@suite.scenario
+def left_while_it_began(c):
+    """One for the background, whose client never hears of its name."""
+    agent, client, sandbox = prepare(c, "begins")
+    connection = ask(agent, "exec_start", sandbox_id=sandbox, command="while :; do :; done", timeout_seconds=1000)
+    check("the command begins", until(lambda: execs(client, sandbox), 20, every=0.01))
+    connection.close()
+    is_killed(client, sandbox)
 
 
 if __name__ == "__main__":
