@@ -4,6 +4,7 @@ its guest's kernel, so tenants that want it isolated get none of those."""
 import os
 import pathlib
 import re
+import time
 
 os.environ["CLOCHE_DRIVER"] = "kvm/xenpv-shared"
 
@@ -44,6 +45,19 @@ def counted(c):
     more = {name: value - n[name] for name, value in counters(c, box).items()}
     check("… for which the channel interrupts", more["interrupts.vsock"] > 0, more)
     equal("… and none of its registers is asked why", more["exits.vsock"], 0)
+    c.admin.sandboxes.Kill(pb.KillRequest(sandbox_id=box.id))
+
+
+@suite.scenario
+def idle(c):
+    """A guest in which nothing is to be done is hardly ever woken: thousands of them share a host."""
+    box, rest_s, often = c.admin.sandboxes.Create(pb.CreateRequest(template="base", ttl_ns=600 * 10**9), timeout=60).sandbox, 10, 9
+    time.sleep(3)  # what its claim began ends
+    n = counters(c, box)
+    time.sleep(rest_s)
+    per_s = {name: (value - n[name]) / rest_s for name, value in counters(c, box).items()}
+    check(f"an idle guest has less than {often} interrupts a second", per_s["kvm.interrupts"] < often, per_s)
+    print(f"     an idle second: {per_s['kvm.interrupts']:.1f} interrupts, {per_s['kvm.exits']:.0f} exits to KVM", flush=True)
     c.admin.sandboxes.Kill(pb.KillRequest(sandbox_id=box.id))
 
 
