@@ -82,8 +82,8 @@ static void put_text(struct out *o, const char *s, size_t max)
         put_escaped(o, !valid && (unsigned char)s[i] >= 0x80 ? '?' : s[i]);
 }
 
-/* One conversion of the format at `at` ("%s", "%.40s", "%d", "%u", "%zu", "%llu"); returns what
- * follows it.  Only these: everything else is a bug of the caller. */
+/* One conversion of the format at `at` ("%s", "%.40s", "%d", "%u", "%zu", "%llu", "%lld"); returns
+ * what follows it.  Only these: everything else is a bug of the caller. */
 static const char *put_value(struct out *o, const char *at, va_list *ap)
 {
     char number[32] = "";
@@ -104,6 +104,8 @@ static const char *put_value(struct out *o, const char *at, va_list *ap)
         (void)snprintf(number, sizeof number, "%zu", va_arg(*ap, size_t));
     else if (strncmp(kind, "llu", 3) == 0)
         (void)snprintf(number, sizeof number, "%llu", va_arg(*ap, unsigned long long));
+    else if (strncmp(kind, "lld", 3) == 0)
+        (void)snprintf(number, sizeof number, "%lld", va_arg(*ap, long long));
     else
         cl_bug(__FILE__, __LINE__, "a conversion that the log does not know");
     put_text(o, number, SIZE_MAX);

@@ -3,10 +3,9 @@
  * {"ts":"2026-…Z","level":"info","process":"worker","component":"pool","event":"TEMPLATE_READY",
  *  "msg":"snapshot is ready","template":"base",…}
  * Fields are written in the format as name=%s or name='words %s'; each value is escaped for itself,
- * so no text can become a field.  Conversions: %s %.Ns %d %u %zu %llu.  Values are never secrets.
- * Thread: any one loop; a line is one write(2).
- * WARN and below of one event are limited to LOG_BURST lines a second; what was left out is said:
- * without it a guest could fill the disk.
+ * so no text can become a field.  Conversions: %s %.Ns %d %u %zu %llu %lld.  Values are never
+ * secrets. Thread: any one loop; a line is one write(2). WARN and below of one event are limited to
+ * LOG_BURST lines a second; what was left out is said: without it a guest could fill the disk.
  */
 #ifndef CL_OBSERVABILITY_LOG_H
 #define CL_OBSERVABILITY_LOG_H

@@ -19,6 +19,8 @@ static void test_no_text_becomes_a_field(void **state)
     assert_string_equal(out, "\"text\":\"a' b=\\u0022c\\u0022\\u000a\",\"n\":\"-7\"");
     (void)log_format_fields(out, sizeof out, "id=%.4s k=%llu", "abcdefgh", 5ULL);
     assert_string_equal(out, "\"id\":\"abcd\",\"k\":\"5\"");
+    (void)log_format_fields(out, sizeof out, "lag=%lld", -5LL);
+    assert_string_equal(out, "\"lag\":\"-5\"");
 }
 
 static void test_bytes_that_are_not_utf8_stay_json(void **state)
