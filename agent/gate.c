@@ -129,6 +129,8 @@ int gate_admit(struct gate *gate, const Cloche__V1__GuestFrame *frame, enum gate
         return admit_on_connection(frame, GATE_STATS, ret_action, err);
     case CLOCHE__V1__GUEST_FRAME__BODY_PING:
         return admit_on_connection(frame, GATE_PING, ret_action, err);
+    case CLOCHE__V1__GUEST_FRAME__BODY_CLOCK:
+        return admit_on_connection(frame, GATE_CLOCK, ret_action, err);
     case CLOCHE__V1__GUEST_FRAME__BODY_EXEC:
         return open_stream(gate, frame->stream, GATE_EXEC, ret_action, err);
     case CLOCHE__V1__GUEST_FRAME__BODY_FILE_OP:

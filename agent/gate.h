@@ -57,6 +57,7 @@ enum gate_action {
     GATE_RESET, /* the caller ends the work; the stream is closed already */
     GATE_STATS,
     GATE_PING,
+    GATE_CLOCK,
 };
 
 void gate_init(struct gate *gate);

@@ -10,9 +10,9 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "agent/clock.h"
 #include "agent/ids.h"
 #include "agent/scratch.h"
 #include "base/fs.h"
@@ -33,15 +33,6 @@ static int add_entropy(const ProtobufCBinaryData *entropy, struct cl_err *err)
     if (fd < 0 || ioctl(fd, RNDADDENTROPY, pool) < 0 || ioctl(fd, RNDRESEEDCRNG, 0) < 0)
         return cl_fail(err, CL_E_SYS, errno, "add entropy");
     explicit_bzero(pool, sizeof pool);
-    return 0;
-}
-
-static int set_clock(uint64_t wall_ns, struct cl_err *err)
-{
-    struct timespec ts = {.tv_sec = (time_t)(wall_ns / CL_NS_PER_S),
-                          .tv_nsec = (long)(wall_ns % CL_NS_PER_S)};
-    if (clock_settime(CLOCK_REALTIME, &ts) < 0)
-        return cl_fail(err, CL_E_SYS, errno, "set the clock");
     return 0;
 }
 
@@ -131,7 +122,7 @@ int identity_apply(const Cloche__V1__GuestIdentity *id, const struct cgroups *gr
     struct cl_err step = {0};
     int rc = 0;
     keep_first(&rc, add_entropy(&id->entropy, &step), &step, err);
-    keep_first(&rc, set_clock(id->wall_clock_ns, &step), &step, err);
+    keep_first(&rc, clock_set(id->wall_clock_ns, &step), &step, err);
     keep_first(&rc, set_names(id, &step), &step, err);
     keep_first(&rc, cgroups_limit_pids(groups, limits->pids, &step), &step, err);
     keep_first(&rc, scratch_limit(scratch_fd, limits->scratch_bytes, &step), &step, err);

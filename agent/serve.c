@@ -11,6 +11,7 @@
 
 #include "agent/cgroup.h"
 #include "agent/chan.h"
+#include "agent/clock.h"
 #include "agent/contexts.h"
 #include "agent/exec.h"
 #include "agent/files.h"
@@ -118,8 +119,17 @@ static int send_pong(struct serve *s, uint64_t token, struct cl_err *err)
     Cloche__V1__GuestPong body;
     cloche__v1__guest_pong__init(&body);
     body.token = token;
+    body.wall_clock_ns = cl_wall_ns();
     GUEST_FRAME(frame, 0, PONG, pong, &body);
     return chan_send(&s->chan, &frame, err);
+}
+
+/* Refused by the kernel: the next pong tells the worker that nothing has changed. */
+static void shift_clock(int64_t lag_ns)
+{
+    struct cl_err failure = {0};
+    if (clock_shift(lag_ns, &failure) < 0)
+        (void)dprintf(STDERR_FILENO, "cloche-agent: %s\n", failure.text);
 }
 
 /* --- streams ---------------------------------------------------------------------------------- */
@@ -242,6 +252,9 @@ static int act(struct serve *s, const Cloche__V1__GuestFrame *frame, enum gate_a
         return send_stats(s, err);
     case GATE_PING:
         return send_pong(s, frame->ping->token, err);
+    case GATE_CLOCK:
+        shift_clock(frame->clock->lag_ns);
+        break;
     case GATE_DATA:
     case GATE_SIGNAL:
     case GATE_RESIZE:

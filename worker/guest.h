@@ -26,6 +26,7 @@ struct guest_events {
     void (*on_hello)(void *arg, const Cloche__V1__GuestHello *hello);
     void (*on_identity)(void *arg, const Cloche__V1__GuestIdentityDone *done);
     void (*on_stats)(void *arg, const Cloche__V1__GuestStats *stats);
+    void (*on_pong)(void *arg, const Cloche__V1__GuestPong *pong);
     /* The protocol was broken or the channel closed; nothing works from here on. */
     void (*on_broken)(void *arg, const struct cl_err *why);
 };
@@ -53,6 +54,10 @@ void guest_set_events(struct guest *guest, const struct guest_events *events, vo
 int guest_identify(struct guest *guest, const Cloche__V1__GuestIdentity *identity,
                    struct cl_err *err) CL_MUST;
 int guest_ask_stats(struct guest *guest, struct cl_err *err) CL_MUST;
+/* on_pong follows, with the token; or one that nobody asked for: the guest is hostile. */
+int guest_ping(struct guest *guest, uint64_t token, struct cl_err *err) CL_MUST;
+/* Only to an agent whose pong has told its clock. */
+int guest_shift_clock(struct guest *guest, int64_t lag_ns, struct cl_err *err) CL_MUST;
 
 /* Open a stream with an Exec, a FileOp, a ContextOp or a Cell; the frame's stream is filled in. */
 int guest_open(struct guest *guest, Cloche__V1__GuestFrame *frame,

@@ -180,6 +180,8 @@ static int on_connection_frame(struct guest *g, const Cloche__V1__GuestFrame *f,
             g->events.on_stats(g->arg, f->stats);
         return 0;
     case CLOCHE__V1__GUEST_FRAME__BODY_PONG:
+        if (g->events.on_pong)
+            g->events.on_pong(g->arg, f->pong);
         return 0;
     default:
         return cl_fail(err, CL_E_PEER, 0, "the agent sent a frame of kind %d on stream 0",
@@ -349,6 +351,22 @@ int guest_ask_stats(struct guest *guest, struct cl_err *err)
 {
     Cloche__V1__GuestStatsRequest ask = CLOCHE__V1__GUEST_STATS_REQUEST__INIT;
     GUEST_FRAME(frame, 0, STATS_REQUEST, stats_request, &ask);
+    return send_frame(guest, &frame, err);
+}
+
+int guest_ping(struct guest *guest, uint64_t token, struct cl_err *err)
+{
+    Cloche__V1__GuestPing body = CLOCHE__V1__GUEST_PING__INIT;
+    body.token = token;
+    GUEST_FRAME(frame, 0, PING, ping, &body);
+    return send_frame(guest, &frame, err);
+}
+
+int guest_shift_clock(struct guest *guest, int64_t lag_ns, struct cl_err *err)
+{
+    Cloche__V1__GuestClock body = CLOCHE__V1__GUEST_CLOCK__INIT;
+    body.lag_ns = lag_ns;
+    GUEST_FRAME(frame, 0, CLOCK, clock, &body);
     return send_frame(guest, &frame, err);
 }
 

@@ -29,8 +29,9 @@ struct machine_host {
     uint8_t uid_used[MACHINE_UIDS];
     uint64_t park_ttl_ns; /* a VM without a lease lives this long unless renewed */
     uint64_t start_timeout_ns;
-    unsigned count;  /* machines that live */
-    uint64_t serial; /* for names */
+    uint64_t clock_every_ns; /* between two looks at a claimed guest's clock; 0 = never */
+    unsigned count;          /* machines that live */
+    uint64_t serial;         /* for names */
 };
 
 struct machine;

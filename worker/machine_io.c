@@ -5,8 +5,10 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "observability/log.h"
 #include "proto/guest_frame.h"
 #include "worker/disk.h"
+#include "worker/guest_clock.h"
 #include "worker/machine.h"
 #include "worker/vm_state.h"
 #include "worker/warmup.h"
@@ -49,7 +51,9 @@ struct machine {
     uint64_t disk_bytes; /* what its claim was given */
     struct vm_state saved;
     struct cl_timer timeout;
-    struct cl_timer reap; /* until cgroup and uid are free */
+    struct cl_timer clock;   /* while CLAIMED: when to look at the guest's clock next */
+    uint64_t clock_asked_ns; /* 0 = no answer is awaited */
+    struct cl_timer reap;    /* until cgroup and uid are free */
     int reap_tries;
     struct cl_err why;
     struct cl_grave grave;
@@ -87,6 +91,7 @@ static void machine_destroy(void *obj)
         m->host->uid_used[m->uid_slot] = 0;
     m->host->count--;
     cl_timer_fini(&m->timeout);
+    cl_timer_fini(&m->clock);
     cl_timer_fini(&m->reap);
     template_unref(m->template);
     cl_free(m);
@@ -297,6 +302,47 @@ static void warm_on(struct machine *m)
         warm_on(m);
 }
 
+/* --- the guest's clock ------------------------------------------------------------------------ */
+
+static void look_at_clock_later(struct machine *m)
+{
+    if (m->host->clock_every_ns > 0)
+        cl_timer_start(&m->clock, m->host->clock_every_ns);
+}
+
+/* The next question waits for the answer to this one: a guest that does not read is not asked
+ * twice. */
+static void on_clock(void *arg)
+{
+    struct machine *m = arg;
+    if (m->state != MACHINE_CLAIMED)
+        return;
+    m->clock_asked_ns = cl_now_ns();
+    if (guest_ping(m->guest, m->clock_asked_ns, NULL) < 0) {
+        m->clock_asked_ns = 0; /* a full queue: it has more urgent frames to read */
+        look_at_clock_later(m);
+    }
+}
+
+static void on_pong(void *arg, const Cloche__V1__GuestPong *pong)
+{
+    struct machine *m = arg;
+    if (m->clock_asked_ns == 0 || pong->token != m->clock_asked_ns)
+        return;
+    struct guest_clock_reading r = {.asked_ns = m->clock_asked_ns,
+                                    .answered_ns = cl_now_ns(),
+                                    .host_ns = cl_wall_ns(),
+                                    .guest_ns = pong->wall_clock_ns};
+    m->clock_asked_ns = 0;
+    if (pong->wall_clock_ns == 0)
+        return; /* an agent of minor 0 */
+    int64_t lag_ns = guest_clock_lag(&r);
+    if (lag_ns != 0 && guest_shift_clock(m->guest, lag_ns, NULL) == 0)
+        log_event(LOG_GUEST_CLOCK, "vm=%s unit=%s lag_us=%lld", m->saved.name, m->saved.unit_id,
+                  (long long)(lag_ns / 1000));
+    look_at_clock_later(m);
+}
+
 /* --- events of the guest and the VM ---------------------------------------------------------- */
 
 static void identify_for_warmup(struct machine *m)
@@ -326,6 +372,7 @@ static void on_identity(void *arg, const Cloche__V1__GuestIdentityDone *done)
     }
     if (m->state == MACHINE_CLAIMING) {
         become_ready(m, MACHINE_CLAIMED);
+        look_at_clock_later(m);
     } else if (m->state == MACHINE_IDENTIFYING) {
         m->state = MACHINE_WARMING;
         warm_on(m);
@@ -342,7 +389,7 @@ static void on_broken(void *arg, const struct cl_err *why)
     cl_timer_start(&m->timeout, BROKEN_WAIT_MS * CL_NS_PER_MS);
 }
 
-static const struct guest_events guest_events = {on_hello, on_identity, NULL, on_broken};
+static const struct guest_events guest_events = {on_hello, on_identity, NULL, on_pong, on_broken};
 
 static void on_up(void *arg)
 {
@@ -361,6 +408,7 @@ static void on_vm_end(void *arg, const struct cl_err *why)
     m->state = MACHINE_ENDING;
     m->vm = NULL;
     cl_timer_stop(&m->timeout);
+    cl_timer_stop(&m->clock);
     guest_free(m->guest);
     m->guest = NULL;
     vm_state_forget(m->host->state_dir, m->saved.name);
@@ -440,6 +488,8 @@ int machine_start(struct machine_host *host, struct template *template, enum vm_
     (void)snprintf(m->saved.name, sizeof m->saved.name, "vm-%llu",
                    (unsigned long long)++host->serial);
     int rc = cl_timer_init(&m->timeout, host->loop, on_timeout, m, err);
+    if (rc == 0)
+        rc = cl_timer_init(&m->clock, host->loop, on_clock, m, err);
     if (rc == 0)
         rc = cl_timer_init(&m->reap, host->loop, on_reap, m, err);
     if (rc == 0 && host->uid_base && m->uid_slot < 0)

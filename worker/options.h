@@ -11,7 +11,8 @@ struct worker_options {
     char vmm[CL_CONF_STR];
     char instance[CL_CONF_STR], metrics[CL_CONF_STR], log_level[CL_CONF_STR];
     bool insecure_listen;
-    uint64_t warm, slots, vcpus, memory, vm_uid_base, vm_gid, disk_reserve, output_keep;
+    uint64_t warm, slots, vcpus, memory, vm_uid_base, vm_gid, disk_reserve, output_keep,
+        clock_every;
 };
 
 extern const struct cl_conf_row worker_conf_rows[];

@@ -372,7 +372,8 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
                                     .state_dir = w->vm_dir,
                                     .uid_base = w->probe.is_root ? (uid_t)options->vm_uid_base : 0,
                                     .park_ttl_ns = PARK_TTL_S * CL_NS_PER_S,
-                                    .start_timeout_ns = START_TIMEOUT_S * CL_NS_PER_S};
+                                    .start_timeout_ns = START_TIMEOUT_S * CL_NS_PER_S,
+                                    .clock_every_ns = options->clock_every};
     w->units = (struct units){.loop = loop,
                               .spool_dir = w->spool_dir,
                               .keep_ns = options->output_keep,

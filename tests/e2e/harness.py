@@ -408,12 +408,12 @@ class Cluster:
     count = 0
 
     def __init__(self, name, workers=1, lease=None, scheduler_args=(), worker_args=(), audit_args=(), templates="base",
-                 warm=2, slots=0, user=None, redis_env=None, state_dir=None, audit_dir=None, shared_keys=None):
+                 warm=2, slots=0, user=None, redis_env=None, worker_env=None, state_dir=None, audit_dir=None, shared_keys=None):
         Cluster.count += 1
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix=f"cloche-e2e-{name}."))
         self.mark = f"{os.getpid()}-{Cluster.count}"
         self.user, self.clients, self.workers, self.suite = user, [], [], None
-        self.gateway = None
+        self.gateway, self.worker_env = None, worker_env
         self.uid_base = 0x71000000 + uid_slot() * 0x10000 + Cluster.count * 0x2000
         for sub in ("log", "redis", "audit-keys", "sched"):
             (self.dir / sub).mkdir()
@@ -467,7 +467,7 @@ class Cluster:
                 "--template-dir", IMAGES, "--template-key", self.dir / "signing.pub", "--templates", self.templates,
                 "--instance", self.instance(n), "--warm", self.warm, "--slots", self.slots, "--vcpus", VCPUS, "--memory", MEMORY,
                 "--vm-uid-base", self.uid_base + n * 0x800, "--driver", "auto" if self.user else isolating_drivers(), *self.worker_args, *extra]
-        p = Process(self, f"worker{n}", argv, None, self.user)
+        p = Process(self, f"worker{n}", argv, self.worker_env, self.user)
         p.state_dir = state
         self.workers.append(p)
         return p

@@ -74,6 +74,36 @@ def second_identity_applies(g):
 
 
 @check
+def the_clock_goes_by_the_workers_word(g):
+    expect(not g.identify().error)
+    for lag in (7200, -9000.5, 1800.25):
+        (least, most), begin = g.clock(), time.monotonic()
+        g.send(clock=pb.GuestClock(lag_ns=int(lag * 1e9)))
+        (now_least, now_most), took = g.clock(), time.monotonic() - begin
+        expect(least - lag - took < now_most and now_least < most - lag + took, lag, least, most, now_least, now_most)
+    out = exited(g.run("date +%s"))
+    expect(abs(int(out) - time.time()) < 10 * FACTOR, out)
+
+
+@check
+def a_little_is_slewed(g):
+    expect(not g.identify().error)
+    g.send(clock=pb.GuestClock(lag_ns=-90_000_000))
+    out = exited(g.run("n=0 last=0; while [ $n -lt 40 ]; do now=$(date +%s%N); [ $now -gt $last ] || echo $last $now; last=$now; n=$((n+1)); done"))
+    expect(out == "", "time went backwards", out)
+    expect(not g.identify().error)
+
+
+@check
+def a_clock_that_cannot_be_is_refused(g):
+    before = g.clock()
+    for lag in (-2**63, 2**63 - 1):
+        g.send(clock=pb.GuestClock(lag_ns=lag))
+    after = g.clock()
+    expect(abs(after[1] - before[1]) < 5 * FACTOR, before, after)
+
+
+@check
 def identity_without_entropy_is_refused(g):
     expect("entropy" in g.identify(entropy=b"short").error)
     expect(not g.identify().error)

@@ -206,13 +206,23 @@ class Guest:
             self.push(stream, stdin, pb.GUEST_CHANNEL_STDIN)
         return self.finish(stream, timeout)
 
+    def clock(self):
+        """(least, most) of how many seconds the guest's clock is behind the host's."""
+        before = time.time()
+        told = self.ping_told() / 1e9
+        return before - told, time.time() - told
+
     def ping(self, timeout=10):
-        token = int.from_bytes(os.urandom(7), "little")
         begin = time.monotonic()
+        self.ping_told(timeout)
+        return time.monotonic() - begin
+
+    def ping_told(self, timeout=10):
+        token = int.from_bytes(os.urandom(7), "little")
         self.send(ping=pb.GuestPing(token=token))
         frame = self.take(0, timeout)
         assert frame.WhichOneof("body") == "pong" and frame.pong.token == token, frame
-        return time.monotonic() - begin
+        return frame.pong.wall_clock_ns
 
     def command(self, name, **arguments):
         """One QMP command and its answer."""

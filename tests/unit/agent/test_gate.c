@@ -14,6 +14,7 @@ static Cloche__V1__GuestSignal signal_body;
 static Cloche__V1__GuestReset reset_body;
 static Cloche__V1__GuestPing ping_body;
 static Cloche__V1__GuestPong pong_body;
+static Cloche__V1__GuestClock clock_body;
 
 static Cloche__V1__GuestContextOp context_body;
 static Cloche__V1__GuestCell cell_body;
@@ -29,6 +30,7 @@ static int init_bodies(void **state)
     cloche__v1__guest_reset__init(&reset_body);
     cloche__v1__guest_ping__init(&ping_body);
     cloche__v1__guest_pong__init(&pong_body);
+    cloche__v1__guest_clock__init(&clock_body);
     return 0;
 }
 
@@ -185,6 +187,10 @@ static void test_bodies_stay_in_their_place(void **state)
     assert_int_equal(admit(&gate, &pong), -1);
     GUEST_FRAME(ping, 1, PING, ping, &ping_body);
     assert_int_equal(admit(&gate, &ping), -1);
+    GUEST_FRAME(clock, 0, CLOCK, clock, &clock_body);
+    assert_int_equal(admit(&gate, &clock), GATE_CLOCK);
+    clock.stream = 1;
+    assert_int_equal(admit(&gate, &clock), -1);
     GUEST_FRAME(file, 1, FILE_OP, file_op, &file_body);
     assert_int_equal(admit(&gate, &file), GATE_FILE);
     GUEST_FRAME(signal, 1, SIGNAL, signal, &signal_body);

@@ -15,6 +15,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "worker/guest_clock.h"
 #include "worker/jail.h"
 #include "worker/probe.h"
 #include "worker/qemu.h"
@@ -470,6 +471,38 @@ static void test_a_vm_opens_kvm_by_a_group_but_never_by_that_of_root(void **stat
     assert_int_equal(jail_kvm_groups(&(struct stat){.st_mode = S_IFCHR | 0600}, &group), -1);
 }
 
+/* Asked at 10 s of the host's uptime, answered took_ms later, when it was `noon`. */
+static int64_t lag_ms(uint64_t took_ms, uint64_t guest_ns)
+{
+    static const uint64_t noon = UINT64_C(1700000000000000000), asked_ns = 10 * CL_NS_PER_S;
+    struct guest_clock_reading r = {.asked_ns = asked_ns,
+                                    .answered_ns = asked_ns + took_ms * CL_NS_PER_MS,
+                                    .host_ns = noon,
+                                    .guest_ns = guest_ns ? guest_ns : noon};
+    return guest_clock_lag(&r) / (int64_t)CL_NS_PER_MS;
+}
+
+static void test_a_guests_clock_is_told_what_it_surely_lacks(void **state)
+{
+    (void)state;
+    static const uint64_t noon = UINT64_C(1700000000000000000), ms = CL_NS_PER_MS;
+    assert_int_equal(lag_ms(0, noon), 0);
+    assert_int_equal(lag_ms(0, noon - 6 * ms), 6);
+    assert_int_equal(lag_ms(0, noon + 6 * ms), -6);
+    assert_int_equal(lag_ms(0, noon - 4 * ms), 0);   /* the slack */
+    assert_int_equal(lag_ms(2, noon - 21 * ms), 20); /* read in the middle */
+    assert_int_equal(lag_ms(2, noon - 3600000 * ms), 3599999);
+    /* Stopped before it read its clock, or after: either may be all of it. */
+    assert_int_equal(lag_ms(60000, noon), 0);
+    assert_int_equal(lag_ms(60000, noon - 60000 * ms), 0);
+    assert_int_equal(lag_ms(60000, noon - 100000 * ms), 70000);
+    /* A guest may say anything. */
+    assert_true(lag_ms(0, 1) > 0);
+    assert_true(lag_ms(0, UINT64_MAX) > 0); /* a second and some before 1970 */
+    assert_true(lag_ms(0, noon + (UINT64_C(1) << 63)) < 0);
+    assert_true(lag_ms(0, noon + (UINT64_C(1) << 63) - 1) < 0);
+}
+
 static void test_qemu_args_survive_each_failed_allocation(void **state)
 {
     (void)state;
@@ -513,6 +546,7 @@ int main(void)
         cmocka_unit_test(test_qemu_gets_no_network_and_its_sandbox),
         cmocka_unit_test(test_a_snapshot_belongs_to_the_processor_that_its_guest_saw),
         cmocka_unit_test(test_a_vm_opens_kvm_by_a_group_but_never_by_that_of_root),
+        cmocka_unit_test(test_a_guests_clock_is_told_what_it_surely_lacks),
         cmocka_unit_test(test_qemu_args_survive_each_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
