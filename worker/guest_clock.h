@@ -1,7 +1,7 @@
 /* worker/guest_clock.h - how wrong a guest's wall clock is, by one question and its answer.
  *
- * A guest's clock is set when it is claimed and then goes by itself: it follows neither NTP's slew of
- * the host's (20 ppm are 1.7 s a day) nor its steps, nor does it see a host's suspend.  A TLS
+ * A guest's clock is set when it is claimed and then goes by itself: it follows neither NTP's slew
+ * of the host's (20 ppm are 1.7 s a day) nor its steps, nor does it see a host's suspend.  A TLS
  * handshake or a make(1) in a sandbox of many hours would fail by that.
  *
  * Pure: no I/O, no clock.
@@ -20,9 +20,9 @@ struct guest_clock_reading {
 /* Less is left alone: it is what a busy host adds to any answer. */
 #define GUEST_CLOCK_SLACK_NS (5 * UINT64_C(1000000))
 
-/* What the guest's clock lacks, ns; negative when it is ahead.  0 when it is right as far as one can
- * tell: the answer was given somewhere between question and arrival, and a guest, or a host, that
- * stood still meanwhile shall not make a right clock wrong. */
+/* What the guest's clock lacks, ns; negative when it is ahead.  0 when it is right as far as one
+ * can tell: the answer was given somewhere between question and arrival, and a guest, or a host,
+ * that stood still meanwhile shall not make a right clock wrong. */
 int64_t guest_clock_lag(const struct guest_clock_reading *r);
 
 #endif

@@ -64,6 +64,8 @@ int machine_claim(struct machine *m, const struct machine_claim *claim,
 /* READY, booted: write the template's snapshot; `done` comes before on_end. */
 int machine_snapshot(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err) CL_MUST;
 void machine_set_deadline(struct machine *m, uint64_t deadline_ns);
+/* Compare the clock of a CLAIMED guest with the host's now, instead of in clock_every_ns. */
+void machine_check_clock(struct machine *m);
 /* User code is about to start: the state file says so. */
 int machine_mark_code_started(struct machine *m, struct cl_err *err) CL_MUST;
 void machine_stop(struct machine *m);

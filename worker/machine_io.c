@@ -556,6 +556,12 @@ void machine_set_deadline(struct machine *m, uint64_t deadline_ns)
         driver_of(m)->set_deadline(m->vm, deadline_ns);
 }
 
+void machine_check_clock(struct machine *m)
+{
+    if (m->clock_asked_ns == 0)
+        on_clock(m);
+}
+
 int machine_mark_code_started(struct machine *m, struct cl_err *err)
 {
     m->saved.code_started = 1;

@@ -17,6 +17,7 @@
 #include "observability/log.h"
 #include "observability/metrics.h"
 #include "rpc/tls.h"
+#include "worker/clock_watch.h"
 #include "worker/kvm.h"
 #include "worker/probe.h"
 #include "worker/qemu.h"
@@ -52,6 +53,7 @@ struct worker {
     char vm_dir[PATH_MAX], spool_dir[PATH_MAX], guard[PATH_MAX], vmm[PATH_MAX];
     struct cl_timer templates; /* while one is missing */
     bool templates_said;       /* which are missing was logged */
+    struct clock_watch clock;
     struct cl_timer stopping;
     void (*done)(void *arg);
     void *done_arg;
@@ -336,6 +338,17 @@ static int open_session(struct worker *w, struct cl_err *err)
     return session_new(&options, &w->session, err);
 }
 
+/* Guests go on with the old time until they are told. */
+static void on_clock_set(void *arg)
+{
+    struct worker *w = arg;
+    CL_LIST_FOREACH (node, &w->units.all) {
+        struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
+        if (u->machine)
+            machine_check_clock(u->machine);
+    }
+}
+
 static void raise_fd_limit(void)
 {
     struct rlimit r;
@@ -386,6 +399,8 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
         cl_timer_init(&w->templates, loop, keep_templates, w, err) < 0 ||
         units_init(&w->units, err) < 0)
         return -1;
+    if (options->clock_every > 0 && clock_watch_init(&w->clock, loop, on_clock_set, w, err) < 0)
+        return -1;
     cgroup_root_open(options->instance, &w->host.cgroups);
     if (open_pool(w, err) < 0 || open_metrics(w, err) < 0)
         return -1;
@@ -428,6 +443,7 @@ void worker_free(struct worker *w)
     session_free(w->session);
     pool_free(w->pool);
     units_fini(&w->units);
+    clock_watch_fini(&w->clock);
     cl_timer_fini(&w->stopping);
     cl_timer_fini(&w->templates);
     metrics_server_free(w->metrics_server);

@@ -1,5 +1,5 @@
-/* tests/e2e/host_clock.c - a host whose wall clock was stepped: preloaded, CLOCK_REALTIME is ahead by
- * the nanoseconds (int64_t) that the file HOST_CLOCK holds, which may change at any time.
+/* tests/e2e/host_clock.c - a host whose wall clock was stepped: preloaded, CLOCK_REALTIME is ahead
+ * by the nanoseconds (int64_t) that the file HOST_CLOCK holds, which may change at any time.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
