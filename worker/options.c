@@ -48,8 +48,8 @@ const struct cl_conf_row worker_conf_rows[] = {
     {"worker", "output-keep", CL_CONF_DURATION, AT(output_keep), "1h", 0, 0, false,
      "how long output lives after the end"},
     {"worker", "clock-every", CL_CONF_DURATION, AT(clock_every), "30s", 0, 0, false,
-     "how often a sandbox's wall clock is compared with the host's, and told what it lacks; 0s = "
-     "never"},
+     "how often a sandbox's wall clock is compared with the host's, besides when that is set; "
+     "0s = never"},
     {"worker", "metrics", CL_CONF_STRING, AT(metrics), "", 0, 0, false,
      "HOST:PORT of /metrics (loopback)"},
     {"worker", "insecure-listen", CL_CONF_BOOL, AT(insecure_listen), "no", 0, 0, false,
