@@ -36,6 +36,7 @@ struct serve {
     struct chan chan;
     struct gate gate;
     struct cgroups groups;
+    struct identity identity;
     struct room_world world;
     int scratch_fd;                        /* owned */
     struct exec *execs[GATE_STREAMS_MAX];  /* owned */
@@ -68,7 +69,7 @@ static int take_identity(struct serve *s, const Cloche__V1__GuestIdentity *id, s
     struct cl_err failure = {0};
     Cloche__V1__GuestIdentityDone body;
     cloche__v1__guest_identity_done__init(&body);
-    if (identity_apply(id, &s->groups, s->scratch_fd, &failure) < 0) {
+    if (identity_apply(&s->identity, id, &s->groups, s->scratch_fd, &failure) < 0) {
         text_repair(failure.text);
         body.error = failure.text;
     } else {
@@ -135,6 +136,13 @@ static void shift_clock(int64_t lag_ns)
 /* --- streams ---------------------------------------------------------------------------------- */
 
 static char busy[] = "64 streams are open";
+
+/* The user's root owns what is in /etc. */
+static void note_rights(struct serve *s, Cloche__V1__GuestUser user)
+{
+    if (user != CLOCHE__V1__GUEST_USER__GUEST_USER_USER)
+        identity_distrust(&s->identity);
+}
 
 static int start_exec(struct serve *s, const Cloche__V1__GuestFrame *frame, struct cl_err *err)
 {
@@ -239,8 +247,10 @@ static int act(struct serve *s, const Cloche__V1__GuestFrame *frame, enum gate_a
     case GATE_IDENTITY:
         return take_identity(s, frame->identity, err);
     case GATE_EXEC:
+        note_rights(s, frame->exec->user);
         return start_exec(s, frame, err);
     case GATE_FILE:
+        note_rights(s, frame->file_op->user);
         return start_files(s, frame, err);
     case GATE_CONTEXT:
         return contexts_op(&s->contexts, frame->stream, frame->context_op, &s->gate, &s->chan, err);
@@ -387,6 +397,7 @@ int serve_run(struct boot *boot, struct cl_err *err)
     s.scratch_fd = cl_steal_fd(&boot->scratch_fd);
     chan_init(&s.chan, cl_steal_fd(&boot->chan_fd));
     gate_init(&s.gate);
+    identity_init(&s.identity);
     contexts_init(&s.contexts, &s.world);
     if (harden(err) < 0 || language_install(err) < 0 || cgroups_open(&s.groups, err) < 0 ||
         person_namespace_open(&s.world.userns_fd, err) < 0 || send_hello(&s, err) < 0)
