@@ -300,9 +300,9 @@ def large_stdin_and_stdout_are_whole(g):
 def memory_hog_is_killed_alone(g):
     other = g.start(["/bin/cat"])
     g.take(other)
-    ended = g.run("exec tail /dev/zero", timeout=120)[0]
+    ended = g.run("exec tail /dev/zero", timeout=400)[0]
     expect((ended.end, ended.signal) == (pb.GUEST_END_OOM_KILLED, 9), ended)
-    ended = g.run("tail /dev/zero; echo not reached", timeout=120)
+    ended = g.run("tail /dev/zero; echo not reached", timeout=400)
     expect(ended[0].end == pb.GUEST_END_OOM_KILLED, ended)
     g.push(other, b"still here", pb.GUEST_CHANNEL_STDIN)
     expect(g.finish(other)[1] == b"still here")
