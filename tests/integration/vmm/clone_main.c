@@ -7,6 +7,7 @@
  * only.
  */
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "vmm/counts.h"
 #include "vmm/vm.h"
 
 enum { SAVE_AT = 10, WAIT_S = 120, CLOCK_SLACK_MS = 1000, NAP_S = 3 };
@@ -40,6 +42,7 @@ static void die(const char *fmt, ...)
 /* A machine and the near end of its console. */
 struct machine {
     struct vm *vm;
+    char name[32];
     int near;
     char line[256];
     size_t n;
@@ -53,11 +56,14 @@ static int open_file(const char *path, int flags)
     return fd;
 }
 
-static void start(struct machine *m, struct vm_config config)
+/* Clone `number`, or the template: -1. */
+static void start(struct machine *m, struct vm_config config, int number)
 {
     struct cl_err err = {0};
     int pipes[2];
-    *m = (struct machine){0};
+    *m = (struct machine){.name = "the template"};
+    if (number >= 0)
+        (void)snprintf(m->name, sizeof m->name, "clone %d", number);
     if (pipe2(pipes, O_CLOEXEC | O_NONBLOCK) < 0)
         die("pipe: %m");
     m->near = pipes[0];
@@ -72,6 +78,20 @@ static void end(struct machine *m)
 {
     vm_free(m->vm);
     (void)close(m->near);
+}
+
+/* Does it sleep, or run in circles?  Each counter, and what a second adds to it. */
+static void tell_what_it_does(struct vm *vm)
+{
+    struct vm_counts before = {0}, after = {0};
+    vm_count(vm, &before);
+    (void)sleep(1);
+    vm_count(vm, &after);
+    for (int i = 0; i < COUNTS_NR; i++) {
+        if (after.of[i] != 0)
+            (void)fprintf(stderr, "%s: %" PRIu64 ", +%" PRIu64 " in a second\n",
+                          vm_count_name((enum vm_count)i), after.of[i], after.of[i] - before.of[i]);
+    }
 }
 
 /* The next byte of the console; serves the machine meanwhile. */
@@ -90,8 +110,10 @@ static char next_byte(struct machine *m)
         vm_report(m->vm, &report);
         if (report.end != VM_RUNS)
             die("the guest ended (%d) %s", (int)report.end, report.err.text);
-        if (cl_now_ns() > deadline)
-            die("nothing on the console for %d s", WAIT_S);
+        if (cl_now_ns() > deadline) {
+            tell_what_it_does(m->vm);
+            die("%s: nothing on the console for %d s", m->name, WAIT_S);
+        }
     }
 }
 
@@ -116,13 +138,13 @@ static int compare(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-static void clone_once(struct vm_config config, unsigned long after, long long after_ms,
+static void clone_once(struct vm_config config, int number, unsigned long after, long long after_ms,
                        double *ret_ms)
 {
     struct machine m;
     long long ms;
     uint64_t begin = cl_now_ns();
-    start(&m, config);
+    start(&m, config, number);
     unsigned long tick = next_tick(&m, &ms);
     *ret_ms = (double)(cl_now_ns() - begin) / 1e6;
     if (tick > after + 2) /* a line that was under way when the machine was saved is cut */
@@ -183,7 +205,7 @@ int main(int argc, char **argv)
     if (config.ram_fd < 0 || ftruncate(config.ram_fd, (off_t)config.mem_bytes) < 0)
         die("guest memory: %m");
     uint64_t begin = cl_now_ns();
-    start(&m, config);
+    start(&m, config, -1);
     while (next_tick(&m, &ms) < SAVE_AT)
         ;
     (void)printf("boot to tick %d: %.0f ms\n", SAVE_AT, (double)(cl_now_ns() - begin) / 1e6);
@@ -198,7 +220,7 @@ int main(int argc, char **argv)
         refuse_the_other_mode(config);
     double *took = calloc((size_t)clones, sizeof *took);
     for (int i = 0; took && i < clones; i++)
-        clone_once(config, SAVE_AT, ms, &took[i]);
+        clone_once(config, i, SAVE_AT, ms, &took[i]);
     if (took && clones > 0) {
         qsort(took, (size_t)clones, sizeof *took, compare);
         (void)printf("restore to the next line: N=%d p50 %.1f ms, least %.1f, most %.1f\n", clones,
