@@ -20,7 +20,10 @@ static void on_event(int fd, int what, void *arg)
     uint64_t expirations;
     if (read(fd, &expirations, sizeof expirations) < 0 && errno != ECANCELED)
         return;
-    (void)arm(fd); /* ECANCELED: set once more meanwhile; it is armed, and told below */
+    /* ECANCELED: set once more meanwhile; it is armed, and told below.  Otherwise the regular look
+     * at each clock goes on without it. */
+    if (arm(fd) < 0 && errno != ECANCELED)
+        cl_fd_watch_set(&w->watch, false);
     w->on_set(w->arg);
 }
 
