@@ -94,23 +94,32 @@ static void tell_what_it_does(struct vm *vm)
     }
 }
 
-/* The next byte of the console; serves the machine meanwhile. */
-static char next_byte(struct machine *m)
+/* Serves the machine until something happens, or for a second: then false. */
+static bool serve_a_while(struct machine *m)
 {
     struct vm_report report;
-    uint64_t deadline = cl_now_ns() + WAIT_S * CL_NS_PER_S;
+    struct pollfd fds[VM_POLLFDS + 1];
+    size_t n = vm_pollfds(m->vm, fds);
+    fds[n] = (struct pollfd){.fd = m->near, .events = POLLIN};
+    bool is_idle = poll(fds, (nfds_t)(n + 1), 1000) == 0;
+    if (!is_idle)
+        vm_on_poll(m->vm, fds, n);
+    vm_report(m->vm, &report);
+    if (report.end != VM_RUNS)
+        die("the guest ended (%d) %s", (int)report.end, report.err.text);
+    return !is_idle;
+}
+
+/* The next byte of the console.  It is patient by its own seconds: where the host itself is stopped
+ * for minutes, as a virtual machine may be, the guest has had none of them either. */
+static char next_byte(struct machine *m)
+{
+    int idle_s = 0;
     for (char c;;) {
         if (read(m->near, &c, 1) == 1)
             return c;
-        struct pollfd fds[VM_POLLFDS + 1];
-        size_t n = vm_pollfds(m->vm, fds);
-        fds[n] = (struct pollfd){.fd = m->near, .events = POLLIN};
-        if (poll(fds, (nfds_t)(n + 1), 1000) > 0)
-            vm_on_poll(m->vm, fds, n);
-        vm_report(m->vm, &report);
-        if (report.end != VM_RUNS)
-            die("the guest ended (%d) %s", (int)report.end, report.err.text);
-        if (cl_now_ns() > deadline) {
+        idle_s += !serve_a_while(m);
+        if (idle_s == WAIT_S) {
             tell_what_it_does(m->vm);
             die("%s: nothing on the console for %d s", m->name, WAIT_S);
         }
