@@ -21,6 +21,15 @@ static const struct {
     [FIELD_MCP_METHOD] = {"mcp-method", true},
     [FIELD_MCP_NAME] = {"mcp-name", true},
     [FIELD_MCP_SESSION] = {"mcp-session-id", true},
+    [FIELD_API_KEY] = {"x-api-key", true},
+    [FIELD_ACCESS_TOKEN] = {"x-access-token", true},
+    [FIELD_TRAFFIC_TOKEN] = {"e2b-traffic-access-token", true},
+    [FIELD_SANDBOX_ID] = {"e2b-sandbox-id", true},
+    [FIELD_SANDBOX_PORT] = {"e2b-sandbox-port", true},
+    [FIELD_CONNECT_TIMEOUT] = {"connect-timeout-ms", true},
+    [FIELD_KEEPALIVE] = {"keepalive-ping-interval", true},
+    [FIELD_CONTENT_ENCODING] = {"content-encoding", true},
+    [FIELD_IDEMPOTENCY] = {"idempotency-key", true},
 };
 
 enum http_field http_field_find(const char *name, size_t n, bool *ret_once)
@@ -56,11 +65,20 @@ int http_path_read(const char *target, size_t n, char path[static HTTP_PATH_MAX]
     return 0;
 }
 
+const char *http_query_find(const char *target, size_t n, size_t *ret_n)
+{
+    const char *mark = n ? memchr(target, '?', n) : NULL;
+    if (!mark)
+        return NULL;
+    *ret_n = n - (size_t)(mark + 1 - target);
+    return mark + 1;
+}
+
 struct http_parser {
     llhttp_t ll;
     llhttp_settings_t settings;
     struct http_request request;
-    struct cl_buf head; /* target and known values, each with a NUL */
+    struct cl_buf head; /* query and known values, each with a NUL; before them the target */
     struct cl_buf body;
     size_t head_bytes, n_fields; /* of everything, known or not */
     size_t at[FIELD_NR];         /* where a value begins in head; SIZE_MAX = absent */
@@ -68,6 +86,7 @@ struct http_parser {
     size_t name_n;
     size_t value_at;
     int status;
+    bool has_query; /* at the beginning of head */
     bool begun, complete, head_done, wants_continue;
 };
 
@@ -112,7 +131,12 @@ static int on_url_done(llhttp_t *ll)
     int status = http_path_read((const char *)p->head.data, p->head.len, p->request.path);
     if (status)
         return bad(p, status);
-    cl_buf_clear(&p->head);
+    size_t n = 0;
+    const char *query = http_query_find((const char *)p->head.data, p->head.len, &n);
+    cl_buf_consume(&p->head, p->head.len - n);
+    p->has_query = query != NULL;
+    if (query && (memchr(p->head.data, '\0', n) || cl_buf_append(&p->head, "", 1, NULL) < 0))
+        return bad(p, 400);
     return 0;
 }
 
@@ -169,7 +193,10 @@ static int on_head_done(llhttp_t *ll)
     static const struct {
         int ll;
         enum http_verb verb;
-    } verbs[] = {{HTTP_GET, VERB_GET}, {HTTP_POST, VERB_POST}, {HTTP_DELETE, VERB_DELETE}};
+    } verbs[] = {{HTTP_GET, VERB_GET},
+                 {HTTP_POST, VERB_POST},
+                 {HTTP_PUT, VERB_PUT},
+                 {HTTP_DELETE, VERB_DELETE}};
     struct http_parser *p = of(ll);
     for (size_t i = 0; i < CL_COUNT(verbs); i++) {
         if (verbs[i].ll == ll->method)
@@ -177,6 +204,7 @@ static int on_head_done(llhttp_t *ll)
     }
     for (size_t i = 0; i < FIELD_NR; i++)
         p->request.fields[i] = p->at[i] == SIZE_MAX ? NULL : (char *)p->head.data + p->at[i];
+    p->request.query = p->has_query ? (char *)p->head.data : NULL;
     if (ll->http_major != 1 || ll->http_minor > 1)
         return bad(p, 505);
     if (ll->method == HTTP_CONNECT)
@@ -212,7 +240,7 @@ static void clear_request(struct http_parser *p)
     p->head_bytes = p->n_fields = p->name_n = p->value_at = 0;
     for (size_t i = 0; i < FIELD_NR; i++)
         p->at[i] = SIZE_MAX;
-    p->begun = p->complete = p->head_done = p->wants_continue = false;
+    p->has_query = p->begun = p->complete = p->head_done = p->wants_continue = false;
 }
 
 int http_parser_new(struct http_parser **ret_parser, struct cl_err *err)
@@ -232,7 +260,7 @@ int http_parser_new(struct http_parser **ret_parser, struct cl_err *err)
     p->settings.on_body = on_body;
     p->settings.on_message_complete = on_complete;
     llhttp_init(&p->ll, HTTP_REQUEST, &p->settings);
-    cl_buf_init(&p->head, HTTP_HEAD_MAX + FIELD_NR + 1);
+    cl_buf_init(&p->head, HTTP_HEAD_MAX + FIELD_NR + 2);
     cl_buf_init(&p->body, HTTP_BODY_MAX);
     clear_request(p);
     *ret_parser = p;

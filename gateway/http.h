@@ -36,14 +36,24 @@ enum http_field {
     FIELD_MCP_METHOD,
     FIELD_MCP_NAME,
     FIELD_MCP_SESSION,
+    FIELD_API_KEY,
+    FIELD_ACCESS_TOKEN,
+    FIELD_TRAFFIC_TOKEN,
+    FIELD_SANDBOX_ID,
+    FIELD_SANDBOX_PORT,
+    FIELD_CONNECT_TIMEOUT,
+    FIELD_KEEPALIVE,
+    FIELD_CONTENT_ENCODING,
+    FIELD_IDEMPOTENCY,
     FIELD_NR
 };
 
-enum http_verb { VERB_OTHER, VERB_GET, VERB_POST, VERB_DELETE };
+enum http_verb { VERB_OTHER, VERB_GET, VERB_POST, VERB_PUT, VERB_DELETE };
 
 struct http_request {
     enum http_verb verb;
     char path[HTTP_PATH_MAX];     /* without the query */
+    const char *query;            /* borrowed from the parser; NULL = none */
     const char *fields[FIELD_NR]; /* borrowed from the parser; NULL = absent */
     const char *body;             /* borrowed likewise */
     size_t n;
@@ -58,6 +68,8 @@ enum http_field http_field_find(const char *name, size_t n, bool *ret_once);
 bool http_value_is_clean(const char *at, size_t n);
 /* The path of a target without its query; 0, or the status to answer with. */
 int http_path_read(const char *target, size_t n, char path[static HTTP_PATH_MAX]);
+/* What is behind its '?'; NULL = none. */
+const char *http_query_find(const char *target, size_t n, size_t *ret_n);
 
 enum http_step {
     STEP_MORE,     /* needs bytes */

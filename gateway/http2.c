@@ -51,12 +51,25 @@ static void keep(struct http2_request *r, enum http_field f, const char *value, 
         refuse(r, 431);
 }
 
+static void keep_query(struct http2_request *r, const char *target, size_t n)
+{
+    size_t query_n;
+    const char *query = http_query_find(target, n, &query_n);
+    if (!query)
+        return;
+    r->query_at = r->head.len;
+    if (cl_buf_append(&r->head, query, query_n, NULL) < 0 ||
+        cl_buf_append(&r->head, "", 1, NULL) < 0)
+        refuse(r, 414);
+}
+
 static enum http_verb verb_of(const char *method, size_t n)
 {
     static const struct {
         const char *name;
         enum http_verb verb;
-    } verbs[] = {{"GET", VERB_GET}, {"POST", VERB_POST}, {"DELETE", VERB_DELETE}};
+    } verbs[] = {
+        {"GET", VERB_GET}, {"POST", VERB_POST}, {"PUT", VERB_PUT}, {"DELETE", VERB_DELETE}};
     for (size_t i = 0; i < CL_COUNT(verbs); i++) {
         if (is(method, n, verbs[i].name))
             return verbs[i].verb;
@@ -76,6 +89,8 @@ static void pseudo(struct http2_request *r, const char *name, size_t n, const ch
         int status = http_path_read(value, value_n, r->request.path);
         if (status)
             refuse(r, status);
+        else
+            keep_query(r, value, value_n);
     } else if (is(name, n, ":authority")) {
         count(r, 0, value_n, 431);
         if (r->at[FIELD_HOST] != SIZE_MAX)
@@ -158,6 +173,7 @@ int http2_request_head_done(struct http2_request *r)
 {
     for (size_t i = 0; i < FIELD_NR; i++)
         r->request.fields[i] = r->at[i] == SIZE_MAX ? NULL : (char *)r->head.data + r->at[i];
+    r->request.query = r->query_at == SIZE_MAX ? NULL : (char *)r->head.data + r->query_at;
     const char *expect = r->request.fields[FIELD_EXPECT];
     r->wants_continue = expect && strcasecmp(expect, "100-continue") == 0;
     if (!r->request.path[0])
@@ -186,7 +202,8 @@ const struct http_request *http2_request_done(struct http2_request *r)
 void http2_request_init(struct http2_request *r)
 {
     *r = (struct http2_request){0};
-    cl_buf_init(&r->head, HTTP_HEAD_MAX + FIELD_NR + 1);
+    cl_buf_init(&r->head, HTTP_HEAD_MAX + FIELD_NR + 2);
+    r->query_at = SIZE_MAX;
     cl_buf_init(&r->body, HTTP_BODY_MAX);
     for (size_t i = 0; i < FIELD_NR; i++)
         r->at[i] = SIZE_MAX;

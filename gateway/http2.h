@@ -27,6 +27,7 @@ struct http2_request {
     struct cl_buf body;          /* HTTP_BODY_MAX */
     size_t head_bytes, n_fields; /* of everything, known or not, trailers too */
     size_t at[FIELD_NR];         /* where a value begins in head; SIZE_MAX = absent */
+    size_t query_at;             /* likewise */
     int status;                  /* 0, or what to answer with: 400, 413, 414 or 431 */
     bool has_authority;          /* FIELD_HOST came from :authority */
     bool has_host;

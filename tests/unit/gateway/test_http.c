@@ -93,6 +93,7 @@ static void test_fields_path_and_body(void **state)
         const struct http_request *r = http_parser_request(p);
         assert_int_equal(r->verb, VERB_POST);
         assert_string_equal(r->path, "/mcp");
+        assert_string_equal(r->query, "a=/b");
         assert_string_equal(r->fields[FIELD_HOST], "h");
         assert_string_equal(r->fields[FIELD_ACCEPT], "a/b");
         assert_string_equal(r->fields[FIELD_MCP_SESSION], "s1");
@@ -147,6 +148,7 @@ static void test_the_next_request_starts_clean(void **state)
     const struct http_request *r = http_parser_request(p);
     assert_int_equal(r->verb, VERB_GET);
     assert_string_equal(r->path, "/y");
+    assert_null(r->query);
     assert_null(r->fields[FIELD_ORIGIN]);
     assert_int_equal(r->n, 0);
     assert_true(r->is_1_0 && !r->keep_alive);

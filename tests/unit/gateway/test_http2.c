@@ -53,6 +53,7 @@ static void test_fields_path_and_body(void **state)
     const struct http_request *q = http2_request_done(&r);
     assert_int_equal(q->verb, VERB_POST);
     assert_string_equal(q->path, "/mcp");
+    assert_string_equal(q->query, "x=/y");
     assert_string_equal(q->fields[FIELD_HOST], "a.org");
     assert_string_equal(q->fields[FIELD_ACCEPT], "a/b");
     assert_string_equal(q->fields[FIELD_MCP_SESSION], "s1");
