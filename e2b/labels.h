@@ -1,0 +1,22 @@
+/* e2b/labels.h - E2B's metadata as labels of a sandbox.
+ *
+ * A label's key is ^[a-z][a-z0-9-]{0,62}$, a name of metadata any text: "m-" and the name, in which
+ * whatever is no lower-case letter and no digit is a dash and two hexadecimal digits.
+ *
+ * Owns:    nothing.
+ * Thread:  any.  Pure.
+ */
+#ifndef CL_E2B_LABELS_H
+#define CL_E2B_LABELS_H
+
+#include "base/err.h"
+#include "base/util.h"
+
+enum { E2B_LABEL_KEY = 64 };
+
+/* INVALID when the name is too long. */
+int e2b_label_key(const char *name, char key[static E2B_LABEL_KEY], struct cl_err *err) CL_MUST;
+/* Back; false: it is a label of another kind. */
+bool e2b_label_name(const char *key, char name[static E2B_LABEL_KEY]);
+
+#endif

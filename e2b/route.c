@@ -1,0 +1,145 @@
+/* e2b/route.c - see e2b/route.h. */
+#include "e2b/route.h"
+
+#include <string.h>
+
+#include "e2b/call_priv.h"
+
+static const struct e2b_route routes[] = {
+    {E2B_POST, "/sandboxes", PLANE_CONTROL, e2b_sandbox_create},
+    {E2B_POST, "/v2/sandboxes", PLANE_CONTROL, e2b_sandbox_create},
+    {E2B_GET, "/sandboxes", PLANE_CONTROL, e2b_sandbox_list},
+    {E2B_GET, "/v2/sandboxes", PLANE_CONTROL, e2b_sandbox_list},
+    {E2B_GET, "/sandboxes/*", PLANE_CONTROL, e2b_sandbox_get},
+    {E2B_DELETE, "/sandboxes/*", PLANE_CONTROL, e2b_sandbox_kill},
+    {E2B_POST, "/sandboxes/*/timeout", PLANE_CONTROL, e2b_sandbox_timeout},
+    {E2B_POST, "/sandboxes/*/refreshes", PLANE_CONTROL, e2b_sandbox_timeout},
+    {E2B_POST, "/sandboxes/*/connect", PLANE_CONTROL, e2b_sandbox_connect},
+    {E2B_POST, "/v2/sandboxes/*/connect", PLANE_CONTROL, e2b_sandbox_connect},
+    {E2B_POST, "/sandboxes/*/pause", PLANE_CONTROL, e2b_not_there},
+    {E2B_POST, "/sandboxes/*/resume", PLANE_CONTROL, e2b_not_there},
+    {E2B_POST, "/sandboxes/*/fork", PLANE_CONTROL, e2b_not_there},
+    {E2B_POST, "/sandboxes/*/snapshots", PLANE_CONTROL, e2b_not_there},
+    {E2B_PUT, "/sandboxes/*/network", PLANE_CONTROL, e2b_not_there},
+    {E2B_GET, "/sandboxes/*/metrics", PLANE_CONTROL, e2b_not_there},
+    {E2B_GET, "/health", PLANE_CODE, e2b_health},
+    {E2B_POST, "/process.Process/Start", PLANE_STREAM, e2b_process_start},
+    {E2B_POST, "/process.Process/Connect", PLANE_STREAM, e2b_process_connect},
+    {E2B_POST, "/process.Process/List", PLANE_RPC, e2b_process_list},
+    {E2B_POST, "/process.Process/SendSignal", PLANE_RPC, e2b_process_signal},
+    {E2B_POST, "/process.Process/SendInput", PLANE_RPC, e2b_process_input},
+    {E2B_POST, "/process.Process/CloseStdin", PLANE_RPC, e2b_process_close},
+    {E2B_POST, "/process.Process/Update", PLANE_RPC, e2b_process_update},
+    {E2B_POST, "/process.Process/StreamInput", PLANE_STREAM, e2b_not_there},
+    {E2B_POST, "/filesystem.Filesystem/Stat", PLANE_RPC, e2b_folder_stat},
+    {E2B_POST, "/filesystem.Filesystem/ListDir", PLANE_RPC, e2b_folder_list},
+    {E2B_POST, "/filesystem.Filesystem/MakeDir", PLANE_RPC, e2b_folder_make},
+    {E2B_POST, "/filesystem.Filesystem/Move", PLANE_RPC, e2b_folder_move},
+    {E2B_POST, "/filesystem.Filesystem/Remove", PLANE_RPC, e2b_folder_remove},
+    {E2B_POST, "/filesystem.Filesystem/WatchDir", PLANE_STREAM, e2b_not_there},
+    {E2B_POST, "/filesystem.Filesystem/CreateWatcher", PLANE_RPC, e2b_not_there},
+    {E2B_GET, "/files", PLANE_FILES, e2b_file_read},
+    {E2B_POST, "/files", PLANE_FILES, e2b_file_write},
+    {E2B_POST, "/execute", PLANE_CODE, e2b_code_run},
+    {E2B_GET, "/contexts", PLANE_CODE, e2b_context_list},
+    {E2B_POST, "/contexts", PLANE_CODE, e2b_context_create},
+    {E2B_DELETE, "/contexts/*", PLANE_CODE, e2b_context_delete},
+    {E2B_POST, "/contexts/*/restart", PLANE_CODE, e2b_context_restart},
+};
+
+/* Does the path fit?  Ids are what names are made of, or they are nobody's. */
+static bool fits(const char *pattern, const char *path, char id[static E2B_ID_MAX])
+{
+    id[0] = '\0';
+    while (*pattern && *pattern != '*') {
+        if (*pattern++ != *path++)
+            return false;
+    }
+    if (!*pattern)
+        return !*path;
+    size_t n = strcspn(path, "/");
+    if (n == 0 || n >= E2B_ID_MAX ||
+        strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") < n)
+        return false;
+    memcpy(id, path, n);
+    id[n] = '\0';
+    return strcmp(pattern + 1, path + n) == 0;
+}
+
+const struct e2b_route *e2b_route_find(enum e2b_verb verb, const char *path,
+                                       char id[static E2B_ID_MAX], bool *ret_other)
+{
+    *ret_other = false;
+    for (size_t i = 0; i < CL_COUNT(routes); i++) {
+        if (!fits(routes[i].pattern, path, id))
+            continue;
+        if (routes[i].verb == verb)
+            return &routes[i];
+        *ret_other = true;
+    }
+    id[0] = '\0';
+    return NULL;
+}
+
+bool e2b_serves(const char *path)
+{
+    char id[E2B_ID_MAX];
+    bool other;
+    return e2b_route_find(E2B_OTHER_VERB, path, id, &other) || other;
+}
+
+/* --- queries ------------------------------------------------------------------------------------
+ */
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* s[0..n) decoded into out: its length, or -1. */
+static int decode(const char *s, size_t n, char *out, size_t size)
+{
+    size_t m = 0;
+    for (size_t i = 0; i < n; i++) {
+        int c = s[i] == '+' ? ' ' : (unsigned char)s[i];
+        if (s[i] == '%') {
+            int high = n - i > 2 ? digit(s[i + 1]) : -1;
+            int low = n - i > 2 ? digit(s[i + 2]) : -1;
+            if (high < 0 || low < 0)
+                return -1;
+            c = high << 4 | low;
+            i += 2;
+        }
+        if (c == 0 || m + 1 >= size)
+            return -1;
+        out[m++] = (char)c;
+    }
+    out[m] = '\0';
+    return (int)m;
+}
+
+bool e2b_decode(char *text)
+{
+    size_t n = strlen(text);
+    return decode(text, n, text, n + 1) >= 0;
+}
+
+int e2b_query_get(const char *query, const char *name, char *out, size_t size)
+{
+    size_t want = strlen(name);
+    for (const char *at = query; at && *at;) {
+        size_t n = strcspn(at, "&");
+        const char *equals = memchr(at, '=', n);
+        size_t name_n = equals ? (size_t)(equals - at) : n;
+        if (name_n == want && memcmp(at, name, want) == 0) {
+            const char *value = equals ? equals + 1 : at + n;
+            return decode(value, (size_t)(at + n - value), out, size) < 0 ? -1 : 1;
+        }
+        at += n;
+        at += *at == '&';
+    }
+    return 0;
+}

@@ -1,0 +1,422 @@
+/* e2b/sandboxes.c - the control plane: sandboxes by E2B's names for them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cloche/v1/sandbox.pb-c.h"
+#include "e2b/call_priv.h"
+#include "e2b/labels.h"
+
+enum {
+    CREATE_S = 120, /* a template that is not warm may have to boot */
+    TIMEOUT_DEFAULT_S = 300,
+    METADATA_MAX = 32,
+    PAGE_DEFAULT = 100,
+};
+/* What the SDKs may expect of envd: everything that we serve is in it. */
+#define ENVD_VERSION "0.6.4"
+#define CLIENT_ID "cloche"
+
+static const struct e2b_method get_method =
+    E2B_RPC("SandboxService", "Get", sandbox_service_get_response);
+static const struct e2b_method extend_method = E2B_RPC("SandboxService", "Extend", extend_response);
+
+/* --- what a sandbox is --------------------------------------------------------------------------
+ */
+
+/* E2B's two templates; any other name is one of Cloche's own. */
+static const char *template_of(const struct e2b_call *c, const char *name)
+{
+    if (strcmp(name, "base") == 0)
+        return c->server->conf.template_name;
+    return strcmp(name, "code-interpreter-v1") == 0 ? "code" : name;
+}
+
+static void set_time(json_t *o, const char *name, const Cloche__V1__Time *time)
+{
+    char when[CL_RFC3339_LEN];
+    if (!time)
+        return;
+    cl_rfc3339(time->unix_ns, when);
+    mcp_json_set(o, name, json_string(when));
+}
+
+static json_t *metadata_of(const Cloche__V1__Sandbox *m)
+{
+    char name[E2B_LABEL_KEY];
+    json_t *o = json_object();
+    for (size_t i = 0; i < m->n_labels; i++) {
+        if (e2b_label_name(m->labels[i]->key, name))
+            mcp_json_set(o, name, json_string(m->labels[i]->value));
+    }
+    return o;
+}
+
+static json_t *detail_of(const Cloche__V1__Sandbox *m)
+{
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s}", "templateID", m->template_, "sandboxID",
+                          m->id, "clientID", CLIENT_ID, "envdVersion", ENVD_VERSION, "state",
+                          m->state == CLOCHE__V1__UNIT_STATE__UNIT_STATE_PAUSED ? "paused" : "running");
+    mcp_json_set(o, "alias", json_string(m->template_));
+    mcp_json_set(o, "cpuCount", json_integer(m->resources ? m->resources->vcpus : 0));
+    mcp_json_set(o, "memoryMB", json_integer(m->resources ? m->resources->memory_mib : 0));
+    mcp_json_set(o, "diskSizeMB", json_integer(m->resources ? m->resources->disk_mib : 0));
+    mcp_json_set(o, "metadata", metadata_of(m));
+    set_time(o, "startedAt", m->created);
+    set_time(o, "endAt", m->expires);
+    return o;
+}
+
+static bool is_over(const Cloche__V1__Sandbox *m)
+{
+    return m->state == CLOCHE__V1__UNIT_STATE__UNIT_STATE_ENDED;
+}
+
+static void fail_unknown(struct e2b_call *c)
+{
+    struct cl_err err = {0};
+    (void)cl_fail(&err, CL_E_NOTFOUND, 0, "sandbox %s: not found", c->id);
+    e2b_fail(c, &err);
+}
+
+/* What create and connect answer: with the key to envd. */
+static void answer_with_token(struct e2b_call *c, int status, const Cloche__V1__Sandbox *m,
+                              const char *env)
+{
+    struct cl_err err = {0};
+    struct e2b_grant grant;
+    char token[E2B_TOKEN_MAX];
+    if (e2b_grant_make(m->id, c->grant->credential, env, &grant, &err) < 0 ||
+        e2b_token_seal(c->server->conf.secret, &grant, token, &err) < 0) {
+        e2b_fail(c, &err);
+        return;
+    }
+    e2b_reply(c, status,
+              json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "templateID", m->template_,
+                        "sandboxID", m->id, "clientID", CLIENT_ID, "envdVersion", ENVD_VERSION,
+                        "envdAccessToken", token, "trafficAccessToken", token, "alias",
+                        m->template_));
+}
+
+/* --- create -------------------------------------------------------------------------------------
+ */
+
+struct creation {
+    char *env; /* owned by jansson: environment of every command, in the token */
+};
+
+static void creation_free(void *obj)
+{
+    struct creation *w = obj;
+    free(w->env);
+    cl_free(w);
+}
+
+static void on_created(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
+{
+    const struct creation *w = c->work;
+    if (err)
+        e2b_fail(c, err);
+    else
+        answer_with_token(c, 201, ((const Cloche__V1__CreateResponse *)reply)->sandbox,
+                          w->env ? w->env : "");
+}
+
+struct label_list {
+    Cloche__V1__Label labels[METADATA_MAX], *list[METADATA_MAX];
+    char keys[METADATA_MAX][E2B_LABEL_KEY];
+    size_t n;
+};
+
+static int add_label(struct label_list *l, const char *name, const char *value, struct cl_err *err)
+{
+    if (l->n == METADATA_MAX)
+        return cl_fail(err, CL_E_INVALID, 0, "metadata: at most %d", METADATA_MAX);
+    if (!value)
+        return cl_fail(err, CL_E_INVALID, 0, "metadata '%.40s' is no text", name);
+    if (e2b_label_key(name, l->keys[l->n], err) < 0)
+        return -1;
+    cloche__v1__label__init(&l->labels[l->n]);
+    l->labels[l->n].key = l->keys[l->n];
+    l->labels[l->n].value = e2b_pb(value);
+    l->list[l->n] = &l->labels[l->n];
+    l->n++;
+    return 0;
+}
+
+static int add_metadata(struct label_list *l, json_t *metadata, struct cl_err *err)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(metadata, name, value)
+    {
+        if (add_label(l, name, json_string_value(value), err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int check_env(json_t *env, struct cl_err *err)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(env, name, value)
+    {
+        if (!json_is_string(value))
+            return cl_fail(err, CL_E_INVALID, 0, "envVars '%.40s' is no text", name);
+    }
+    return 0;
+}
+
+/* Refused rather than left out: what cannot be had must not look as if it were. */
+static int check_wishes(const json_t *body, struct cl_err *err)
+{
+    static const char *const absent[] = {"mcp", "volumeMounts", "iam"};
+    for (size_t i = 0; i < CL_COUNT(absent); i++) {
+        const json_t *v = json_object_get(body, absent[i]);
+        if (v && !json_is_null(v))
+            return cl_fail(err, CL_E_UNIMPL, 0, "%s: not served by this version of Cloche",
+                           absent[i]);
+    }
+    if (json_is_true(json_object_get(body, "autoPause")))
+        return cl_fail(err, CL_E_UNIMPL, 0, "autoPause: this version of Cloche cannot pause");
+    return 0;
+}
+
+/* 0: asked, or it has ended. */
+static int ask_create(struct e2b_call *c, struct label_list *labels, struct cl_err *err)
+{
+    static const struct e2b_method create = E2B_RPC("SandboxService", "Create", create_response);
+    Cloche__V1__CreateRequest m = CLOCHE__V1__CREATE_REQUEST__INIT;
+    const char *name = e2b_text(c, "templateID");
+    json_t *env = json_object_get(c->body, "envVars");
+    if (!name || !name[0])
+        return cl_fail(err, CL_E_INVALID, 0, "templateID is missing");
+    if (check_wishes(c->body, err) < 0 || check_env(env, err) < 0 ||
+        add_metadata(labels, json_object_get(c->body, "metadata"), err) < 0)
+        return -1;
+    struct creation *w = cl_zalloc(sizeof *w);
+    if (!w)
+        return cl_fail(err, CL_E_NOMEM, 0, "sandbox");
+    c->work = w;
+    c->work_destroy = creation_free;
+    if (json_object_size(env) > 0)
+        w->env = json_dumps(env, JSON_COMPACT);
+    struct e2b_grant fits;
+    if (w->env && e2b_grant_make("", c->grant->credential, w->env, &fits, err) < 0)
+        return -1;
+    m.template_ = e2b_pb(template_of(c, name));
+    m.ttl_ns = mcp_json_u64(c->body, "timeout", TIMEOUT_DEFAULT_S) * CL_NS_PER_S;
+    m.labels = labels->list;
+    m.n_labels = labels->n;
+    m.idempotency_key = e2b_pb(c->in.idempotency_key);
+    (void)!e2b_ask(c,
+                   &(struct e2b_ask){.method = &create,
+                                     .request = &m.base,
+                                     .timeout_ns = CREATE_S * CL_NS_PER_S,
+                                     .on_end = on_created},
+                   NULL);
+    return 0;
+}
+
+void e2b_sandbox_create(struct e2b_call *c)
+{
+    struct cl_err err = {0};
+    struct label_list labels = {.n = 0};
+    if (ask_create(c, &labels, &err) < 0)
+        e2b_fail(c, &err);
+}
+
+/* --- get, kill, timeout, connect ----------------------------------------------------------------
+ */
+
+static void ask_get(struct e2b_call *c,
+                    void (*on_end)(struct e2b_call *, const ProtobufCMessage *, const struct cl_err *))
+{
+    Cloche__V1__SandboxServiceGetRequest m = CLOCHE__V1__SANDBOX_SERVICE_GET_REQUEST__INIT;
+    m.sandbox_id = c->id;
+    (void)!e2b_ask(c, &(struct e2b_ask){.method = &get_method, .request = &m.base, .on_end = on_end},
+                   NULL);
+}
+
+/* The sandbox, while it lives; NULL: the call has ended. */
+static const Cloche__V1__Sandbox *living(struct e2b_call *c, const ProtobufCMessage *reply,
+                                         const struct cl_err *err)
+{
+    const Cloche__V1__SandboxServiceGetResponse *m =
+        (const Cloche__V1__SandboxServiceGetResponse *)reply;
+    if (!err && !is_over(m->sandbox))
+        return m->sandbox;
+    if (err && err->code != CL_E_NOTFOUND)
+        e2b_fail(c, err);
+    else
+        fail_unknown(c);
+    return NULL;
+}
+
+static void on_got(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
+{
+    const Cloche__V1__Sandbox *m = living(c, reply, err);
+    if (m)
+        e2b_reply(c, 200, detail_of(m));
+}
+
+void e2b_sandbox_get(struct e2b_call *c)
+{
+    ask_get(c, on_got);
+}
+
+static void on_done(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
+{
+    (void)reply;
+    if (err && (err->code == CL_E_NOTFOUND || err->code == CL_E_STATE))
+        fail_unknown(c);
+    else if (err)
+        e2b_fail(c, err);
+    else
+        e2b_reply(c, 204, NULL);
+}
+
+/* Ours may be said twice, E2B's answers 404 the second time. */
+static void kill_living(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
+{
+    static const struct e2b_method kill = E2B_RPC("SandboxService", "Kill", kill_response);
+    Cloche__V1__KillRequest m = CLOCHE__V1__KILL_REQUEST__INIT;
+    if (!living(c, reply, err))
+        return;
+    m.sandbox_id = c->id;
+    (void)!e2b_ask(c, &(struct e2b_ask){.method = &kill, .request = &m.base, .on_end = on_done},
+                   NULL);
+}
+
+void e2b_sandbox_kill(struct e2b_call *c)
+{
+    ask_get(c, kill_living);
+}
+
+static void ask_extend(struct e2b_call *c, uint64_t seconds,
+                       void (*on_end)(struct e2b_call *, const ProtobufCMessage *,
+                                      const struct cl_err *))
+{
+    Cloche__V1__ExtendRequest m = CLOCHE__V1__EXTEND_REQUEST__INIT;
+    m.sandbox_id = c->id;
+    m.ttl_ns = seconds * CL_NS_PER_S;
+    (void)!e2b_ask(
+        c, &(struct e2b_ask){.method = &extend_method, .request = &m.base, .on_end = on_end}, NULL);
+}
+
+void e2b_sandbox_timeout(struct e2b_call *c)
+{
+    const char *name = strstr(c->in.path, "/refreshes") ? "duration" : "timeout";
+    uint64_t seconds = mcp_json_u64(c->body, name, TIMEOUT_DEFAULT_S);
+    if (seconds == 0 || seconds > E2B_LIFE_S)
+        (void)e2b_fail_invalid(c, "the timeout must be 1 to 86400 seconds");
+    else
+        ask_extend(c, seconds, on_done);
+}
+
+static void on_connected(struct e2b_call *c, const ProtobufCMessage *reply,
+                         const struct cl_err *err)
+{
+    const Cloche__V1__Sandbox *m = living(c, reply, err);
+    if (m)
+        answer_with_token(c, 200, m, "");
+}
+
+static void on_extended(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
+{
+    (void)reply;
+    if (err && (err->code == CL_E_NOTFOUND || err->code == CL_E_STATE))
+        fail_unknown(c);
+    else if (err)
+        e2b_fail(c, err);
+    else
+        ask_get(c, on_connected);
+}
+
+void e2b_sandbox_connect(struct e2b_call *c)
+{
+    uint64_t seconds = mcp_json_u64(c->body, "timeout", TIMEOUT_DEFAULT_S);
+    if (seconds == 0 || seconds > E2B_LIFE_S)
+        (void)e2b_fail_invalid(c, "the timeout must be 1 to 86400 seconds");
+    else
+        ask_extend(c, seconds, on_extended);
+}
+
+/* --- list ---------------------------------------------------------------------------------------
+ */
+
+static void on_listed(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
+{
+    const Cloche__V1__SandboxServiceListResponse *m =
+        (const Cloche__V1__SandboxServiceListResponse *)reply;
+    if (err) {
+        e2b_fail(c, err);
+        return;
+    }
+    json_t *list = json_array();
+    for (size_t i = 0; i < m->n_sandboxes; i++)
+        (void)json_array_append_new(list, detail_of(m->sandboxes[i]));
+    e2b_reply_next(c, list, m->next_page_token[0] ? m->next_page_token : NULL);
+}
+
+/* metadata=userId%3Dabc%26app%3Dprod: a query within the query, whose names and values the SDKs encode
+ * once more. */
+static int add_filter(struct label_list *l, char *filter, struct cl_err *err)
+{
+    for (char *save = NULL, *name = strtok_r(filter, "&", &save); name;
+         name = strtok_r(NULL, "&", &save)) {
+        char *equals = strchr(name, '=');
+        if (!equals)
+            return cl_fail(err, CL_E_INVALID, 0, "metadata: want name=value&name=value");
+        *equals = '\0';
+        if (!e2b_decode(name) || !e2b_decode(name) || !e2b_decode(equals + 1) ||
+            !e2b_decode(equals + 1))
+            return cl_fail(err, CL_E_INVALID, 0, "metadata: malformed");
+        if (add_label(l, name, equals + 1, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+struct list_query {
+    struct label_list labels;
+    char filter[4096], token[256], state[64];
+    uint32_t limit;
+};
+
+static int read_list(const struct e2b_call *c, struct list_query *q, struct cl_err *err)
+{
+    char limit[16] = "";
+    int has = e2b_query_get(c->in.query, "metadata", q->filter, sizeof q->filter);
+    if (has < 0 || e2b_query_get(c->in.query, "nextToken", q->token, sizeof q->token) < 0 ||
+        e2b_query_get(c->in.query, "state", q->state, sizeof q->state) < 0 ||
+        e2b_query_get(c->in.query, "limit", limit, sizeof limit) < 0)
+        return cl_fail(err, CL_E_INVALID, 0, "the query is malformed");
+    q->limit = limit[0] ? (uint32_t)strtoul(limit, NULL, 10) : PAGE_DEFAULT;
+    return has ? add_filter(&q->labels, q->filter, err) : 0;
+}
+
+void e2b_sandbox_list(struct e2b_call *c)
+{
+    static const struct e2b_method list =
+        E2B_RPC("SandboxService", "List", sandbox_service_list_response);
+    Cloche__V1__SandboxServiceListRequest m = CLOCHE__V1__SANDBOX_SERVICE_LIST_REQUEST__INIT;
+    struct cl_err err = {0};
+    struct list_query q = {.limit = 0};
+    if (read_list(c, &q, &err) < 0) {
+        e2b_fail(c, &err);
+        return;
+    }
+    if (q.state[0] && !strstr(q.state, "running")) { /* of any other state there is none */
+        e2b_reply(c, 200, json_array());
+        return;
+    }
+    m.page_size = q.limit;
+    m.page_token = q.token;
+    m.labels = q.labels.list;
+    m.n_labels = q.labels.n;
+    (void)!e2b_ask(c, &(struct e2b_ask){.method = &list, .request = &m.base, .on_end = on_listed},
+                   NULL);
+}

@@ -1,0 +1,94 @@
+/* e2b/server.h - E2B's API in front of one scheduler: what an HTTP listener feeds requests to, so
+ * that E2B's own SDKs work unmodified (E2B_API_URL and E2B_SANDBOX_URL name the gateway).
+ *
+ * Three surfaces on one port: the control plane (/sandboxes), envd of each sandbox (Connect RPCs in
+ * JSON, /files), and the code interpreter (/execute, /contexts).  Each request is one or a few gRPC
+ * calls with the caller's own credential; nothing is remembered here between two requests.
+ *
+ * Owns:    the calls in flight.
+ * Borrows: the loop, the channel.
+ * Thread:  the loop's.
+ * Source:  github.com/e2b-dev/E2B, spec/openapi.yml and spec/envd; the SDKs e2b 2.63 (Python) and
+ *          2.51 (JavaScript); connectrpc.com/docs/protocol.
+ */
+#ifndef CL_E2B_SERVER_H
+#define CL_E2B_SERVER_H
+
+#include "base/loop.h"
+#include "e2b/token.h"
+#include "rpc/channel.h"
+
+enum {
+    E2B_CALLS_MAX = 1024, /* in flight: memory of their streams */
+    E2B_CREDENTIAL_MAX = 4096,
+};
+
+struct e2b_server;
+struct e2b_server_conf {
+    struct cl_loop *loop;
+    struct rpc_channel *channel;
+    uint8_t secret[E2B_SECRET];
+    const char *template_name; /* what E2B calls "base" */
+};
+
+int e2b_server_new(const struct e2b_server_conf *conf, struct e2b_server **ret_server,
+                   struct cl_err *err) CL_MUST;
+/* Calls in flight end without an answer.  NULL is a no-op. */
+void e2b_server_free(struct e2b_server *s);
+size_t e2b_server_calls(const struct e2b_server *s);
+
+/* Is there anything of E2B's at this path? */
+bool e2b_serves(const char *path);
+
+/* --- one request ------------------------------------------------------------------------------ */
+
+enum e2b_verb { E2B_GET, E2B_POST, E2B_PUT, E2B_DELETE, E2B_OTHER_VERB };
+
+/* All texts borrowed until the end of the answer, or until the transport leaves; NULL = absent. */
+struct e2b_request {
+    enum e2b_verb verb;
+    const char *path;
+    const char *query;         /* behind the '?', as it came */
+    const char *api_key;       /* X-API-Key */
+    const char *authorization; /* a bearer; of envd: Basic, whose name is the user in the guest */
+    const char *access_token;  /* X-Access-Token, or E2B-Traffic-Access-Token */
+    const char *sandbox_id, *sandbox_port;   /* E2b-Sandbox-Id, -Port */
+    const char *connect_timeout, *keepalive; /* Connect-Timeout-Ms, Keepalive-Ping-Interval */
+    const char *content_type, *content_encoding;
+    const char *idempotency_key;
+    const char *body;
+    size_t n;
+    bool can_stream;
+};
+
+struct e2b_reply {
+    int status;
+    const char *type; /* NULL = no body */
+    const char *data;
+    size_t n;
+    const char *next_token; /* X-Next-Token; NULL = none */
+};
+
+/* How the listener says it: either one reply, or begin, any number of sends, and end; or cut, by which
+ * the client sees that something is missing.  After reply, end and cut the call is dead. */
+struct e2b_transport {
+    void (*reply)(void *arg, const struct e2b_reply *reply);
+    void (*begin)(void *arg, const char *type);
+    void (*send)(void *arg, const void *data, size_t n);
+    void (*end)(void *arg);
+    void (*cut)(void *arg);
+    /* Bytes that wait for the client. */
+    size_t (*waiting)(void *arg);
+};
+
+struct e2b_call;
+/* TOOBIG when too many are in flight. */
+int e2b_call_new(struct e2b_server *s, const struct e2b_request *in,
+                 const struct e2b_transport *transport, void *arg, struct e2b_call **ret_call,
+                 struct cl_err *err) CL_MUST;
+/* Go; the answer may come before this returns. */
+void e2b_call_run(struct e2b_call *c);
+/* The client is gone.  Commands that it started go on, as E2B's do. */
+void e2b_call_leave(struct e2b_call *c);
+
+#endif

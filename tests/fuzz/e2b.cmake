@@ -1,0 +1,1 @@
+cl_fuzz(e2b DEPS e2b)

@@ -1,0 +1,132 @@
+/* What strangers say to E2B's API before anybody is asked: path, query, token, envelope, form, output.  The first
+ * byte says which. */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "e2b/connect.h"
+#include "e2b/labels.h"
+#include "e2b/multipart.h"
+#include "e2b/route.h"
+#include "e2b/text.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const uint8_t secret[E2B_SECRET];
+
+static void read_path(const char *text)
+{
+    char id[E2B_ID_MAX];
+    bool other;
+    const struct e2b_route *r = e2b_route_find(E2B_POST, text, id, &other);
+    CL_ASSERT(!r || strlen(id) < E2B_ID_MAX);
+    CL_ASSERT(e2b_serves(text) == (r || other));
+}
+
+static void read_query(const char *text)
+{
+    char small[8], large[4096];
+    int few = e2b_query_get(text, "path", small, sizeof small);
+    int many = e2b_query_get(text, "path", large, sizeof large);
+    CL_ASSERT(few <= many || many == few);
+    if (few == 1)
+        CL_ASSERT(strcmp(small, large) == 0);
+}
+
+/* Every name that is a key of a label comes back. */
+static void read_label(const char *text)
+{
+    char key[E2B_LABEL_KEY], name[E2B_LABEL_KEY];
+    if (e2b_label_key(text, key, NULL) == 0)
+        CL_ASSERT(e2b_label_name(key, name) && strcmp(name, text) == 0);
+    (void)e2b_label_name(text, name);
+}
+
+static void read_token(const char *text)
+{
+    static struct e2b_grant grant;
+    if (e2b_token_open(secret, text, &grant, NULL) == 0)
+        CL_ASSERT(strlen(grant.sandbox) < CL_ID_MAX && strlen(grant.env) < E2B_PLAIN_MAX);
+}
+
+static void read_envelope(const char *bytes, size_t n)
+{
+    const char *message;
+    size_t m;
+    if (connect_open(bytes, n, &message, &m, NULL) == 0)
+        CL_ASSERT(message >= bytes && message + m == bytes + n);
+}
+
+/* A form's type is its first line. */
+static void read_form(const char *bytes, size_t n)
+{
+    static struct multipart_part part;
+    struct multipart form;
+    char type[128];
+    const char *line = n ? memchr(bytes, '\n', n) : NULL;
+    size_t type_n = line ? (size_t)(line - bytes) : 0;
+    if (!line || type_n >= sizeof type || memchr(bytes, '\0', type_n))
+        return;
+    memcpy(type, bytes, type_n);
+    type[type_n] = '\0';
+    const char *body = line + 1, *end = bytes + n;
+    int rc = multipart_begin(&form, type, body, (size_t)(end - body), NULL);
+    while (rc == 0 && multipart_next(&form, &part, NULL) > 0)
+        CL_ASSERT(part.data >= body && part.data <= end && part.n <= (size_t)(end - part.data) &&
+                  strlen(part.filename) < MULTIPART_NAME_MAX);
+}
+
+/* In any pieces the same. */
+static void read_text(const char *bytes, size_t n)
+{
+    struct e2b_text t = {.n = 0};
+    json_t *whole = e2b_text_json(bytes, n);
+    size_t sum = 0;
+    bool has_all = whole != NULL;
+    for (size_t at = 0; at < n; at += 3) {
+        json_t *piece = e2b_text_add(&t, bytes + at, CL_MIN(n - at, (size_t)3));
+        has_all = has_all && piece;
+        sum += json_string_length(piece);
+        json_decref(piece);
+    }
+    CL_ASSERT(!has_all || sum == json_string_length(whole));
+    json_decref(whole);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size == 0)
+        return 0;
+    const char *bytes = (const char *)data + 1;
+    size_t n = size - 1;
+    char *text = cl_zalloc(n + 1);
+    if (!text)
+        return 0;
+    memcpy(text, bytes, n);
+    switch (data[0] % 7) {
+    case 0:
+        read_path(text);
+        break;
+    case 1:
+        read_query(text);
+        break;
+    case 2:
+        read_label(text);
+        break;
+    case 3:
+        read_token(text);
+        break;
+    case 4:
+        read_envelope(bytes, n);
+        break;
+    case 5:
+        read_form(bytes, n);
+        break;
+    default:
+        read_text(bytes, n);
+        break;
+    }
+    cl_free(text);
+    return 0;
+}
