@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/util.h"
+#include "e2b/server.h"
 #include "gateway/metadata.h"
 
 static const char *const loopback[] = {"localhost", "127.0.0.1", "[::1]"};
@@ -103,6 +104,11 @@ bool endpoint_is_metadata(const struct endpoint *e, const struct http_request *r
            (strcmp(r->path, METADATA_PATH) == 0 || strcmp(r->path, METADATA_PATH "/mcp") == 0);
 }
 
+bool endpoint_is_e2b(const struct endpoint *e, const struct http_request *r)
+{
+    return e->has_e2b && e2b_serves(r->path);
+}
+
 int endpoint_check(const struct endpoint *e, const struct http_request *r, const char **ret_text)
 {
     const char *origin = r->fields[FIELD_ORIGIN];
@@ -115,6 +121,8 @@ int endpoint_check(const struct endpoint *e, const struct http_request *r, const
     *ret_text = "only GET";
     if (endpoint_is_metadata(e, r))
         return r->verb == VERB_GET ? 0 : 405;
+    if (endpoint_is_e2b(e, r))
+        return 0;
     *ret_text = "MCP is at /mcp";
     if (strcmp(r->path, "/mcp") != 0)
         return 404;

@@ -1,5 +1,5 @@
-/* gateway/endpoint.h - may this HTTP request be an MCP message at all?  Everything that is checked
- * before the credential and the body are looked at.
+/* gateway/endpoint.h - may this HTTP request be an MCP message, or a call of E2B's API, at all?
+ * Everything that is checked before the credential and the body are looked at.
  *
  * Host and Origin: a page in a browser can make its own name resolve to 127.0.0.1 (DNS rebinding)
  * and then post to us; it cannot lie about either header.
@@ -17,12 +17,15 @@ struct endpoint {
     const char *hosts;   /* names besides loopback's, separated by commas; "*" = any */
     const char *origins; /* origins besides loopback's, separated by commas */
     bool has_metadata;   /* an authorization server is named (metadata.h) */
+    bool has_e2b;        /* E2B's API is served, too */
 };
 
 /* 0 = go on; else the status to answer with, and a text. */
 int endpoint_check(const struct endpoint *e, const struct http_request *r, const char **ret_text);
 /* GET of the resource's metadata, which needs no credential? */
 bool endpoint_is_metadata(const struct endpoint *e, const struct http_request *r);
+/* Is it E2B's? */
+bool endpoint_is_e2b(const struct endpoint *e, const struct http_request *r);
 /* The type of a message, looked at once the credential is known; likewise. */
 int endpoint_check_types(const struct http_request *r, const char **ret_text);
 /* Does the client take an event stream? */

@@ -26,11 +26,12 @@ static void count(struct exchange *x, int status)
 static void be_idle(struct exchange *x)
 {
     x->call = NULL;
+    x->e2b = NULL;
     x->state = EXCHANGE_IDLE;
     cl_timer_stop(&x->timer);
 }
 
-static void answer(struct exchange *x, const struct answer *a)
+void exchange_answer(struct exchange *x, const struct answer *a)
 {
     be_idle(x);
     count(x, a->status);
@@ -41,8 +42,20 @@ static void begin_stream(struct exchange *x)
 {
     x->state = EXCHANGE_STREAMING;
     count(x, 200);
-    x->wire->begin_stream(x);
+    x->wire->begin_stream(x, "text/event-stream");
     cl_timer_start(&x->timer, KEEP_ALIVE_NS);
+}
+
+void exchange_begin_raw(struct exchange *x, const char *type)
+{
+    count(x, 200);
+    x->wire->begin_stream(x, type);
+}
+
+void exchange_end_raw(struct exchange *x)
+{
+    be_idle(x);
+    x->wire->end_stream(x);
 }
 
 static void event(struct exchange *x, const json_t *message)
@@ -60,8 +73,15 @@ void exchange_refuse(struct exchange *x, int status, const char *text)
     char json[512];
     int n = snprintf(json, sizeof json,
                      "{\"jsonrpc\":\"2.0\",\"error\":{\"code\":-32600,\"message\":\"%s\"}}", text);
-    answer(x, &(struct answer){
-                  .status = status, .type = "application/json", .data = json, .n = (size_t)n});
+    exchange_answer(
+        x, &(struct answer){
+               .status = status, .type = "application/json", .data = json, .n = (size_t)n});
+}
+
+void exchange_cut_raw(struct exchange *x)
+{
+    be_idle(x);
+    x->wire->cut_stream(x);
 }
 
 /* --- answers of MCP -----------------------------------------------------------------------------
@@ -78,12 +98,12 @@ static void on_reply(void *arg, const struct mcp_reply *reply)
         return;
     }
     char *text = reply->body ? json_dumps(reply->body, JSON_COMPACT) : NULL;
-    answer(x, &(struct answer){.status = reply->http,
-                               .type = text ? "application/json" : NULL,
-                               .data = text ? text : "",
-                               .n = text ? strlen(text) : 0,
-                               .session = reply->session,
-                               .authenticate = reply->authenticate});
+    exchange_answer(x, &(struct answer){.status = reply->http,
+                                        .type = text ? "application/json" : NULL,
+                                        .data = text ? text : "",
+                                        .n = text ? strlen(text) : 0,
+                                        .session = reply->session,
+                                        .authenticate = reply->authenticate});
     free(text);
 }
 
@@ -153,10 +173,12 @@ void exchange_take(struct exchange *x, const struct http_request *r)
     if (status)
         exchange_refuse(x, status, text);
     else if (endpoint_is_metadata(&conf->endpoint, r))
-        answer(x, &(struct answer){.status = 200,
-                                   .type = "application/json",
-                                   .data = conf->metadata,
-                                   .n = strlen(conf->metadata)});
+        exchange_answer(x, &(struct answer){.status = 200,
+                                            .type = "application/json",
+                                            .data = conf->metadata,
+                                            .n = strlen(conf->metadata)});
+    else if (endpoint_is_e2b(&conf->endpoint, r))
+        exchange_take_e2b(x, r);
     else
         begin_call(x, r);
 }
@@ -174,9 +196,12 @@ int exchange_init(struct exchange *x, struct http_server *s, const struct exchan
 void exchange_leave(struct exchange *x)
 {
     struct mcp_call *call = x->call;
+    struct e2b_call *e2b = x->e2b;
     be_idle(x);
     if (call)
         mcp_call_leave(call);
+    if (e2b)
+        e2b_call_leave(e2b);
 }
 
 void exchange_fini(struct exchange *x)

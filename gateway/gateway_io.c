@@ -25,6 +25,7 @@ struct gateway {
     struct metrics_server *metrics_server; /* owned; NULL = not served */
     struct rpc_channel *channel;           /* owned */
     struct mcp_server *mcp;                /* owned */
+    struct e2b_server *e2b;                /* owned; NULL = not served */
     struct http_server *http;              /* owned */
     SSL_CTX *tls, *scheduler_tls;          /* owned; NULL = plain */
     struct metadata metadata;              /* empty texts: no authorization server */
@@ -117,7 +118,7 @@ static int open_metrics(struct gateway *g, struct cl_err *err)
                          &port, err);
 }
 
-static int open_mcp(struct gateway *g, const struct mcp_extra *extra, struct cl_err *err)
+static int open_servers(struct gateway *g, const struct mcp_extra *extra, struct cl_err *err)
 {
     struct mcp_server_conf conf = {.loop = g->loop,
                                    .channel = g->channel,
@@ -127,9 +128,14 @@ static int open_mcp(struct gateway *g, const struct mcp_extra *extra, struct cl_
                                    .aliases = g->options->aliases,
                                    .challenge = g->metadata.challenge,
                                    .extra = extra};
-    if (read_secret(g->options->secret_file, conf.secret, err) < 0)
+    struct e2b_server_conf e2b = {
+        .loop = g->loop, .channel = g->channel, .template_name = g->options->template_name};
+    _Static_assert((int)E2B_SECRET == (int)MCP_SECRET, "one secret for both");
+    if (read_secret(g->options->secret_file, conf.secret, err) < 0 ||
+        mcp_server_new(&conf, &g->mcp, err) < 0)
         return -1;
-    return mcp_server_new(&conf, &g->mcp, err);
+    memcpy(e2b.secret, conf.secret, sizeof e2b.secret);
+    return g->options->e2b ? e2b_server_new(&e2b, &g->e2b, err) : 0;
 }
 
 static int open_http(struct gateway *g, struct cl_err *err)
@@ -137,10 +143,12 @@ static int open_http(struct gateway *g, struct cl_err *err)
     uint16_t port;
     struct http_conf conf = {.loop = g->loop,
                              .mcp = g->mcp,
+                             .e2b = g->e2b,
                              .metrics = g->metrics,
                              .endpoint = {.hosts = g->options->hosts,
                                           .origins = g->options->origins,
-                                          .has_metadata = g->metadata.json[0] != '\0'},
+                                          .has_metadata = g->metadata.json[0] != '\0',
+                                          .has_e2b = g->e2b != NULL},
                              .metadata = g->metadata.json,
                              .tls = g->tls};
     if (http_server_new(&conf, &g->http, err) < 0 ||
@@ -156,7 +164,8 @@ static int open_http(struct gateway *g, struct cl_err *err)
 static void look_drained(void *arg)
 {
     struct gateway *g = arg;
-    bool busy = mcp_server_calls(g->mcp) > 0 || http_server_connections(g->http) > 0;
+    bool busy = mcp_server_calls(g->mcp) > 0 || (g->e2b && e2b_server_calls(g->e2b) > 0) ||
+                http_server_connections(g->http) > 0;
     if (busy && cl_now_ns() < g->drain_until_ns)
         return;
     cl_timer_stop(&g->draining);
@@ -178,7 +187,7 @@ int gateway_new(struct cl_loop *loop, const struct gateway_options *options,
     }
     if (cl_timer_init(&g->draining, loop, look_drained, g, err) < 0 || open_metrics(g, err) < 0 ||
         load_tls(options, &g->tls, &g->scheduler_tls, err) < 0 || open_channel(g, err) < 0 ||
-        open_mcp(g, extra, err) < 0 || open_http(g, err) < 0) {
+        open_servers(g, extra, err) < 0 || open_http(g, err) < 0) {
         gateway_free(g);
         return -1;
     }
@@ -203,6 +212,7 @@ void gateway_free(struct gateway *g)
     cl_timer_fini(&g->draining);
     http_server_free(g->http);
     mcp_server_free(g->mcp);
+    e2b_server_free(g->e2b);
     rpc_channel_free(g->channel);
     metrics_server_free(g->metrics_server);
     metrics_free(g->metrics);

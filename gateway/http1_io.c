@@ -58,6 +58,7 @@ static const char *reason(int status)
         int status;
         const char *text;
     } rows[] = {{200, "OK"},
+                {201, "Created"},
                 {202, "Accepted"},
                 {204, "No Content"},
                 {400, "Bad Request"},
@@ -66,11 +67,14 @@ static const char *reason(int status)
                 {404, "Not Found"},
                 {405, "Method Not Allowed"},
                 {406, "Not Acceptable"},
+                {409, "Conflict"},
                 {413, "Content Too Large"},
                 {414, "URI Too Long"},
                 {415, "Unsupported Media Type"},
                 {429, "Too Many Requests"},
                 {431, "Request Header Fields Too Large"},
+                {501, "Not Implemented"},
+                {502, "Bad Gateway"},
                 {503, "Service Unavailable"},
                 {504, "Gateway Timeout"},
                 {505, "HTTP Version Not Supported"}};
@@ -90,6 +94,8 @@ static void head(struct http1 *h, const struct answer *a)
         (void)evbuffer_add_printf(out, "Content-Type: %s\r\n", a->type);
     if (a->session)
         (void)evbuffer_add_printf(out, "Mcp-Session-Id: %s\r\n", a->session);
+    if (a->next_token)
+        (void)evbuffer_add_printf(out, "X-Next-Token: %s\r\n", a->next_token);
     if (a->authenticate)
         (void)evbuffer_add_printf(out, "WWW-Authenticate: %s\r\n", a->authenticate);
     if (a->status == 405)
@@ -103,14 +109,16 @@ static void say_answer(struct exchange *x, const struct answer *a)
     struct http1 *h = of(x);
     struct evbuffer *out = http_conn_out(h->conn);
     head(h, a);
-    (void)evbuffer_add_printf(out, "Content-Length: %zu\r\n\r\n", a->n);
+    if (a->status != 204) /* RFC 9110 section 8.6 */
+        (void)evbuffer_add_printf(out, "Content-Length: %zu\r\n", a->n);
+    (void)evbuffer_add_printf(out, "\r\n");
     (void)evbuffer_add(out, a->data, a->n);
     finished(h);
 }
 
-static void say_stream(struct exchange *x)
+static void say_stream(struct exchange *x, const char *type)
 {
-    head(of(x), &(struct answer){.status = 200, .type = "text/event-stream"});
+    head(of(x), &(struct answer){.status = 200, .type = type});
     (void)evbuffer_add_printf(http_conn_out(of(x)->conn),
                               "X-Accel-Buffering: no\r\nTransfer-Encoding: chunked\r\n\r\n");
 }
@@ -133,12 +141,23 @@ static void say_end(struct exchange *x)
     finished(of(x));
 }
 
+/* Without the last chunk: RFC 9112 section 8. */
+static void say_cut(struct exchange *x)
+{
+    close_when_written(of(x));
+}
+
 static size_t waiting(struct exchange *x)
 {
     return evbuffer_get_length(http_conn_out(of(x)->conn));
 }
 
-static const struct exchange_wire wire = {say_answer, say_stream, say_pieces, say_end, waiting};
+static const struct exchange_wire wire = {.answer = say_answer,
+                                          .begin_stream = say_stream,
+                                          .send = say_pieces,
+                                          .end_stream = say_end,
+                                          .cut_stream = say_cut,
+                                          .waiting = waiting};
 
 /* --- reading ------------------------------------------------------------------------------------
  */

@@ -20,6 +20,7 @@
 #include <openssl/types.h>
 
 #include "base/loop.h"
+#include "e2b/server.h"
 #include "gateway/endpoint.h"
 #include "mcp/server.h"
 #include "observability/metrics.h"
@@ -36,6 +37,7 @@ struct http_server;
 struct http_conf {
     struct cl_loop *loop;
     struct mcp_server *mcp;
+    struct e2b_server *e2b; /* NULL = not served */
     struct metrics *metrics;
     struct endpoint endpoint;
     const char *metadata; /* of metadata.h; NULL = none */

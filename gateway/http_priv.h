@@ -4,6 +4,7 @@
  *   http_io.c      listener and server         http1_io.c   HTTP/1.1 (llhttp)
  *   conn_io.c      a connection: which one?    http2_io.c   HTTP/2 (nghttp2), many exchanges
  *   exchange_io.c  request -> MCP call -> answer or event stream
+ *   e2b_io.c       request -> call of E2B's API -> answer or stream
  *
  * Thread:  the loop's.
  */
@@ -43,16 +44,19 @@ struct answer {
     size_t n;
     const char *session;      /* Mcp-Session-Id; NULL = none */
     const char *authenticate; /* WWW-Authenticate; NULL = none */
+    const char *next_token;   /* X-Next-Token; NULL = none */
 };
 
 struct exchange;
-/* How a protocol says it.  The exchange is IDLE when `answer` and `end_stream` are called, and is
- * not touched after them. */
+/* How a protocol says it.  The exchange is IDLE when `answer`, `end_stream` and `cut_stream` are
+ * called, and is not touched after them. */
 struct exchange_wire {
     void (*answer)(struct exchange *x, const struct answer *a);
-    void (*begin_stream)(struct exchange *x);
+    void (*begin_stream)(struct exchange *x, const char *type);
     void (*send)(struct exchange *x, struct iovec *pieces, int n);
     void (*end_stream)(struct exchange *x);
+    /* So that the client knows that it has not all. */
+    void (*cut_stream)(struct exchange *x);
     /* Bytes that wait for the client; progress above HTTP_STREAM_QUEUE is dropped. */
     size_t (*waiting)(struct exchange *x);
 };
@@ -63,6 +67,7 @@ struct exchange {
     struct http_server *server;       /* borrowed */
     const struct exchange_wire *wire; /* borrowed: static */
     struct mcp_call *call;            /* in flight; NULL = none */
+    struct e2b_call *e2b;             /* likewise; its streams are of its own making */
     struct mcp_headers headers;       /* borrowed from the request */
     struct cl_timer timer;
     enum exchange_state state;
@@ -74,6 +79,13 @@ int exchange_init(struct exchange *x, struct http_server *s, const struct exchan
 /* Answer the request, now or later; it must stay until the answer or the leave. */
 void exchange_take(struct exchange *x, const struct http_request *r);
 void exchange_refuse(struct exchange *x, int status, const char *text);
+/* e2b_io.c */
+void exchange_take_e2b(struct exchange *x, const struct http_request *r);
+/* For e2b_io.c: the exchange's answer, and its streams. */
+void exchange_answer(struct exchange *x, const struct answer *a);
+void exchange_begin_raw(struct exchange *x, const char *type);
+void exchange_end_raw(struct exchange *x);
+void exchange_cut_raw(struct exchange *x);
 /* The client is gone; nothing more is said.  May come twice. */
 void exchange_leave(struct exchange *x);
 void exchange_fini(struct exchange *x);

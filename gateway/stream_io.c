@@ -90,6 +90,8 @@ static void say_answer(struct exchange *x, const struct answer *a)
         field(&head, "content-type", a->type);
     if (a->session)
         field(&head, "mcp-session-id", a->session);
+    if (a->next_token)
+        field(&head, "x-next-token", a->next_token);
     if (a->authenticate)
         field(&head, "www-authenticate", a->authenticate);
     if (a->status == 405)
@@ -99,12 +101,12 @@ static void say_answer(struct exchange *x, const struct answer *a)
     submit(s, &head, a->n > 0);
 }
 
-static void say_stream(struct exchange *x)
+static void say_stream(struct exchange *x, const char *type)
 {
     struct head head = {.n = 0};
     field(&head, ":status", "200");
     field(&head, "cache-control", "no-store");
-    field(&head, "content-type", "text/event-stream");
+    field(&head, "content-type", type);
     field(&head, "x-accel-buffering", "no");
     submit(of(x), &head, true);
 }
@@ -121,13 +123,26 @@ static void say_end(struct exchange *x)
     resume(of(x));
 }
 
+static void say_cut(struct exchange *x)
+{
+    struct http2_stream *s = of(x);
+    (void)nghttp2_submit_rst_stream(s->owner->session, NGHTTP2_FLAG_NONE, s->id,
+                                    NGHTTP2_INTERNAL_ERROR);
+    http2_kick(s->owner);
+}
+
 /* Of all streams: a connection holds no more for being cut into streams. */
 static size_t waiting(struct exchange *x)
 {
     return of(x)->owner->out_bytes;
 }
 
-static const struct exchange_wire wire = {say_answer, say_stream, say_pieces, say_end, waiting};
+static const struct exchange_wire wire = {.answer = say_answer,
+                                          .begin_stream = say_stream,
+                                          .send = say_pieces,
+                                          .end_stream = say_end,
+                                          .cut_stream = say_cut,
+                                          .waiting = waiting};
 
 /* --- the request --------------------------------------------------------------------------------
  */

@@ -1,0 +1,78 @@
+/* gateway/e2b_io.c - an exchange that is a call of E2B's API; see gateway/http_priv.h. */
+#include "gateway/http_priv.h"
+
+static void on_reply(void *arg, const struct e2b_reply *reply)
+{
+    exchange_answer(arg, &(struct answer){.status = reply->status,
+                                          .type = reply->type,
+                                          .data = reply->data,
+                                          .n = reply->n,
+                                          .next_token = reply->next_token});
+}
+
+static void on_begin(void *arg, const char *type)
+{
+    exchange_begin_raw(arg, type);
+}
+
+static void on_send(void *arg, const void *data, size_t n)
+{
+    struct exchange *x = arg;
+    struct iovec piece = {(void *)(uintptr_t)data, n};
+    x->wire->send(x, &piece, 1);
+}
+
+static void on_end(void *arg)
+{
+    exchange_end_raw(arg);
+}
+
+static void on_cut(void *arg)
+{
+    exchange_cut_raw(arg);
+}
+
+static size_t waiting(void *arg)
+{
+    struct exchange *x = arg;
+    return x->wire->waiting(x);
+}
+
+static enum e2b_verb verb_of(enum http_verb verb)
+{
+    static const enum e2b_verb verbs[] = {[VERB_OTHER] = E2B_OTHER_VERB,
+                                          [VERB_GET] = E2B_GET,
+                                          [VERB_POST] = E2B_POST,
+                                          [VERB_PUT] = E2B_PUT,
+                                          [VERB_DELETE] = E2B_DELETE};
+    return verbs[verb];
+}
+
+void exchange_take_e2b(struct exchange *x, const struct http_request *r)
+{
+    static const struct e2b_transport transport = {.reply = on_reply, .begin = on_begin, .send = on_send, .end = on_end, .cut = on_cut, .waiting = waiting};
+    const char *const *f = r->fields;
+    struct e2b_request in = {
+        .verb = verb_of(r->verb),
+        .path = r->path,
+        .query = r->query,
+        .api_key = f[FIELD_API_KEY],
+        .authorization = f[FIELD_AUTHORIZATION],
+        .access_token = f[FIELD_ACCESS_TOKEN] ? f[FIELD_ACCESS_TOKEN] : f[FIELD_TRAFFIC_TOKEN],
+        .sandbox_id = f[FIELD_SANDBOX_ID],
+        .sandbox_port = f[FIELD_SANDBOX_PORT],
+        .connect_timeout = f[FIELD_CONNECT_TIMEOUT],
+        .keepalive = f[FIELD_KEEPALIVE],
+        .content_type = f[FIELD_CONTENT_TYPE],
+        .content_encoding = f[FIELD_CONTENT_ENCODING],
+        .idempotency_key = f[FIELD_IDEMPOTENCY],
+        .body = r->body,
+        .n = r->n,
+        .can_stream = !r->is_1_0};
+    if (e2b_call_new(x->server->conf.e2b, &in, &transport, x, &x->e2b, NULL) < 0) {
+        exchange_refuse(x, 503, "too many calls at once: retry later");
+        return;
+    }
+    x->state = EXCHANGE_WAITING;
+    e2b_call_run(x->e2b);
+}

@@ -1,0 +1,48 @@
+// E2B's JavaScript SDKs, unmodified, against the gateway.  One JSON line on stdout.
+//
+// usage: node e2b_node_client.mjs MODULES TEMPLATE      (run by e2e_e2b.py; E2B_* say where)
+import { createRequire } from 'node:module'
+const [modules, template] = process.argv.slice(2)
+const require = createRequire(modules + '/')
+const { Sandbox } = require('@e2b/code-interpreter')
+
+async function caught(promise) {
+  try {
+    await promise
+  } catch (e) {
+    return `${e.constructor.name}: ${e.message}`
+  }
+  return null
+}
+
+const out = {}
+const s = await Sandbox.create(template, { timeoutMs: 300_000, metadata: { userId: 'n ü' }, envs: { OF_BOX: 'a' } })
+let seen = ''
+const r = await s.commands.run('echo out; echo err >&2; echo $OF_BOX', { onStdout: (d) => (seen += d) })
+out.run = [r.stdout, r.stderr, r.exitCode, seen]
+out.failing = await caught(s.commands.run('exit 3'))
+const handle = await s.commands.run('cat; echo end', { background: true, stdin: true, timeoutMs: 0 })
+out.listed = (await s.commands.list()).some((p) => p.pid === handle.pid)
+await s.commands.sendStdin(handle.pid, 'one\n')
+await s.commands.closeStdin(handle.pid)
+out.stdin = (await handle.wait()).stdout
+const sleeper = await s.commands.run('sleep 600', { background: true, timeoutMs: 0 })
+out.killed = [await s.commands.kill(sleeper.pid), await s.commands.kill(sleeper.pid)]
+out.write = (await s.files.write('a/b.txt', 'hello')).path
+out.read = [await s.files.read('a/b.txt'), (await s.files.list('a')).map((e) => e.name)]
+out.exists = [await s.files.exists('a'), await s.files.exists('nothing')]
+out.make = [await s.files.makeDir('new'), await s.files.makeDir('new')]
+out.gone = await caught(s.files.read('nothing'))
+const cell = await s.runCode('x = 41\nprint("out")\nx + 1')
+out.cell = [cell.text, cell.logs.stdout, (await s.runCode('x += 1; x')).text]
+out.exception = (await s.runCode('1 / 0')).error?.name
+const context = await s.createCodeContext({ cwd: '/tmp' })
+out.context = (await s.runCode('import os; os.getcwd()', { context })).text
+const found = await Sandbox.list({ query: { metadata: { userId: 'n ü' } } }).nextItems()
+out.found = found.map((i) => i.sandboxId).includes(s.sandboxId) && found.length === 1
+out.running = await s.isRunning()
+await s.setTimeout(600_000)
+const other = await Sandbox.connect(s.sandboxId)
+out.connect = await other.files.read('a/b.txt')
+out.dead = [await s.kill(), await s.isRunning(), await s.kill()]
+console.log(JSON.stringify(out))

@@ -1,0 +1,118 @@
+"""E2B's Python SDKs, unmodified, against the gateway.  One JSON line on stdout.
+
+usage: e2b_python_client.py TEMPLATE      (run by e2e_e2b.py with the tools' venv; E2B_* say where)
+"""
+import json
+import re
+import sys
+import time
+
+from e2b import (CommandExitException, FileNotFoundException, NotFoundException, PtySize, Sandbox, SandboxNotFoundException, SandboxQuery,
+                 TimeoutException)
+from e2b_code_interpreter import Sandbox as CodeSandbox
+
+
+def caught(kind, call, *args, **options):
+    try:
+        call(*args, **options)
+    except kind as e:
+        return str(e) or kind.__name__
+    return None
+
+
+def commands(s, out):
+    seen = []
+    r = s.commands.run("echo out; echo err >&2; pwd; whoami", on_stdout=seen.append)
+    out["run"] = [r.stdout, r.stderr, r.exit_code, "".join(seen)]
+    try:
+        s.commands.run("echo no >&2; exit 3")
+    except CommandExitException as e:
+        out["failing"] = [e.exit_code, e.stderr]
+    out["env"] = s.commands.run("echo $OF_BOX $OF_CALL; pwd", envs={"OF_CALL": "b"}, cwd="/tmp").stdout
+    out["root"] = s.commands.run("id -u", user="root").stdout
+    begin = time.monotonic()
+    out["slow"] = [bool(caught(TimeoutException, s.commands.run, "sleep 60", timeout=2)), time.monotonic() - begin < 30]
+    handle = s.commands.run("cat; echo end", background=True, stdin=True, timeout=0)
+    out["listed"] = handle.pid in [p.pid for p in s.commands.list()]
+    s.commands.send_stdin(handle.pid, "one\n")
+    s.commands.send_stdin(handle.pid, b"two\n")
+    s.commands.close_stdin(handle.pid)
+    out["stdin"] = handle.wait().stdout
+    sleeper = s.commands.run("sleep 600", background=True, timeout=0)
+    out["connected"] = s.commands.connect(sleeper.pid).pid == sleeper.pid
+    out["killed"] = [s.commands.kill(sleeper.pid), caught(CommandExitException, sleeper.wait) is not None, s.commands.kill(sleeper.pid)]
+    big = s.commands.run("head -c 3000000 /dev/zero | tr '\\0' x").stdout
+    out["big"] = [len(big), set(big) == {"x"}]
+    terminal = s.pty.create(PtySize(cols=90, rows=30), timeout=60)
+    s.pty.resize(terminal.pid, PtySize(cols=100, rows=40))
+    s.pty.send_stdin(terminal.pid, b"echo '<'$(stty size)'>'; exit\n")
+    shown = []
+    terminal.wait(on_pty=shown.append)
+    out["pty"] = re.findall(r"<(\d+ \d+)>", b"".join(shown).decode())[-1]
+
+
+def files(s, out):
+    info = s.files.write("/home/user/a/b/c.txt", "hello")
+    out["write"] = [info.name, info.path, s.files.read("a/b/c.txt")]
+    out["bytes"] = bytes(s.files.read("/home/user/a/b/c.txt", format="bytes")).decode()
+    s.files.write("stream.bin", iter([b"x" * 100000] * 5))
+    out["stream"] = [sum(len(b) for b in s.files.read("stream.bin", format="stream")), s.files.get_info("stream.bin").size]
+    out["many"] = [w.path for w in s.files.write_files([{"path": "m1 ü.txt", "data": "1"}, {"path": "d/m2.txt", "data": b"2"}])]
+    out["names"] = [s.files.read("m1 ü.txt"), s.files.read("d/m2.txt")]
+    out["empty"] = [s.files.write("empty", "").name, s.files.read("empty")]
+    out["list"] = sorted((e.name, e.type.value) for e in s.files.list("/home/user/a"))
+    out["deep"] = sorted(e.path for e in s.files.list("/home/user/a", depth=3))
+    out["exists"] = [s.files.exists("a"), s.files.exists("nothing")]
+    out["make"] = [s.files.make_dir("new/er"), s.files.make_dir("new/er")]
+    out["rename"] = s.files.rename("a/b/c.txt", "/home/user/moved.txt").path
+    out["info"] = [s.files.get_info("moved.txt").size, s.files.get_info("moved.txt").permissions, s.files.get_info("moved.txt").owner]
+    s.files.remove("moved.txt")
+    out["gone"] = bool(caught(FileNotFoundException, s.files.read, "moved.txt"))
+    out["unwatched"] = caught(Exception, s.files.watch_dir, "/home/user")
+
+
+def code(s, out):
+    r = s.run_code("import sys\nprint('out')\nprint('err', file=sys.stderr)\nx = 41\nx + 1")
+    out["cell"] = [r.text, r.logs.stdout, r.logs.stderr, r.error and r.error.name]
+    out["state"] = s.run_code("x += 1; x").text
+    out["wide"] = "".join(s.run_code("print('ü€' * 50000)").logs.stdout) == "ü€" * 50000 + "\n"
+    failed = s.run_code("1 / 0")
+    out["exception"] = [failed.error.name, failed.error.value, "ZeroDivisionError" in failed.error.traceback]
+    context = s.create_code_context(cwd="/tmp")
+    out["context"] = [s.run_code("import os; os.getcwd()", context=context).text, s.run_code("x", context=context).error.name]
+    out["contexts"] = context.id in [k.id for k in s.list_code_contexts()]
+    s.restart_code_context(context)
+    s.remove_code_context(context)
+    out["removed"] = context.id in [k.id for k in s.list_code_contexts()]
+    out["bash"] = s.run_code("A=5; echo $A", language="bash").logs.stdout
+    out["timeout"] = bool(caught(TimeoutException, s.run_code, "import time; time.sleep(60)", timeout=2))
+    out["after"] = s.run_code("x").text
+
+
+def boxes(s, out):
+    out["running"] = s.is_running()
+    info = s.get_info()
+    out["info_of_box"] = [info.sandbox_id == s.sandbox_id, info.metadata, info.end_at > info.started_at, info.state.value]
+    s.set_timeout(600)
+    out["longer"] = (s.get_info().end_at - info.end_at).total_seconds() > 100
+    other = Sandbox.connect(s.sandbox_id)
+    other.files.write("from-other", "1")
+    out["connect"] = s.files.read("from-other")
+    found = Sandbox.list(query=SandboxQuery(metadata={"userId": "a b/ü"})).next_items()
+    out["found"] = [i.sandbox_id for i in found] == [s.sandbox_id]
+    none = Sandbox.list(query=SandboxQuery(metadata={"userId": "nobody"})).next_items()
+    out["not_found"] = none == []
+    out["unknown"] = bool(caught((NotFoundException, SandboxNotFoundException), Sandbox.connect, "sbx_00000000000000000000000000"))
+
+
+def main(template):
+    out = {}
+    with CodeSandbox.create(template=template, timeout=300, metadata={"userId": "a b/ü"}, envs={"OF_BOX": "a"}) as s:
+        for part in (commands, files, boxes, code):
+            part(s, out)
+        out["unpaused"] = caught(Exception, s.pause)
+    out["dead"] = [s.is_running(), s.kill(), caught(Exception, s.commands.run, "true")]
+    print(json.dumps(out))
+
+
+main(sys.argv[1])

