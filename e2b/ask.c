@@ -70,7 +70,7 @@ static int open_rpc(struct e2b_call *c, struct open_ask *a, struct cl_err *err)
         .fail_fast = true,
         .metadata = &bearer,
         .n_metadata = 1};
-    return rpc_channel_call(c->server->conf.channel, &spec, &events, a, &a->rpc, err);
+    return rpc_channel_call(rpc_pool_pick(c->server->conf.pool), &spec, &events, a, &a->rpc, err);
 }
 
 static int try(struct e2b_call *c, const struct e2b_ask *ask, struct rpc_call **ret_rpc,

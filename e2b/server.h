@@ -6,7 +6,7 @@
  * calls with the caller's own credential; nothing is remembered here between two requests.
  *
  * Owns:    the calls in flight.
- * Borrows: the loop, the channel.
+ * Borrows: the loop, the pool.
  * Thread:  the loop's.
  * Source:  github.com/e2b-dev/E2B, spec/openapi.yml and spec/envd; the SDKs e2b 2.63 (Python) and
  *          2.51 (JavaScript); connectrpc.com/docs/protocol.
@@ -16,17 +16,18 @@
 
 #include "base/loop.h"
 #include "e2b/token.h"
-#include "rpc/channel.h"
+#include "rpc/pool.h"
 
 enum {
-    E2B_CALLS_MAX = 1024, /* in flight: memory of their streams */
+    E2B_CALLS_MAX = 1024,   /* in flight: memory of their streams */
+    E2B_CALLS_OF_KEY = 256, /* so that one key cannot take all of them */
     E2B_CREDENTIAL_MAX = 4096,
 };
 
 struct e2b_server;
 struct e2b_server_conf {
     struct cl_loop *loop;
-    struct rpc_channel *channel;
+    struct rpc_pool *pool;
     uint8_t secret[E2B_SECRET];
     const char *template_name; /* what E2B calls "base" */
 };
@@ -69,8 +70,8 @@ struct e2b_reply {
     const char *next_token; /* X-Next-Token; NULL = none */
 };
 
-/* How the listener says it: either one reply, or begin, any number of sends, and end; or cut, by which
- * the client sees that something is missing.  After reply, end and cut the call is dead. */
+/* How the listener says it: either one reply, or begin, any number of sends, and end; or cut, by
+ * which the client sees that something is missing.  After reply, end and cut the call is dead. */
 struct e2b_transport {
     void (*reply)(void *arg, const struct e2b_reply *reply);
     void (*begin)(void *arg, const char *type);

@@ -50,25 +50,30 @@ static enum e2b_verb verb_of(enum http_verb verb)
 
 void exchange_take_e2b(struct exchange *x, const struct http_request *r)
 {
-    static const struct e2b_transport transport = {.reply = on_reply, .begin = on_begin, .send = on_send, .end = on_end, .cut = on_cut, .waiting = waiting};
+    static const struct e2b_transport transport = {.reply = on_reply,
+                                                   .begin = on_begin,
+                                                   .send = on_send,
+                                                   .end = on_end,
+                                                   .cut = on_cut,
+                                                   .waiting = waiting};
     const char *const *f = r->fields;
-    struct e2b_request in = {
-        .verb = verb_of(r->verb),
-        .path = r->path,
-        .query = r->query,
-        .api_key = f[FIELD_API_KEY],
-        .authorization = f[FIELD_AUTHORIZATION],
-        .access_token = f[FIELD_ACCESS_TOKEN] ? f[FIELD_ACCESS_TOKEN] : f[FIELD_TRAFFIC_TOKEN],
-        .sandbox_id = f[FIELD_SANDBOX_ID],
-        .sandbox_port = f[FIELD_SANDBOX_PORT],
-        .connect_timeout = f[FIELD_CONNECT_TIMEOUT],
-        .keepalive = f[FIELD_KEEPALIVE],
-        .content_type = f[FIELD_CONTENT_TYPE],
-        .content_encoding = f[FIELD_CONTENT_ENCODING],
-        .idempotency_key = f[FIELD_IDEMPOTENCY],
-        .body = r->body,
-        .n = r->n,
-        .can_stream = !r->is_1_0};
+    struct e2b_request in = {.verb = verb_of(r->verb),
+                             .path = r->path,
+                             .query = r->query,
+                             .api_key = f[FIELD_API_KEY],
+                             .authorization = f[FIELD_AUTHORIZATION],
+                             .access_token = f[FIELD_ACCESS_TOKEN] ? f[FIELD_ACCESS_TOKEN]
+                                                                   : f[FIELD_TRAFFIC_TOKEN],
+                             .sandbox_id = f[FIELD_SANDBOX_ID],
+                             .sandbox_port = f[FIELD_SANDBOX_PORT],
+                             .connect_timeout = f[FIELD_CONNECT_TIMEOUT],
+                             .keepalive = f[FIELD_KEEPALIVE],
+                             .content_type = f[FIELD_CONTENT_TYPE],
+                             .content_encoding = f[FIELD_CONTENT_ENCODING],
+                             .idempotency_key = f[FIELD_IDEMPOTENCY],
+                             .body = r->body,
+                             .n = r->n,
+                             .can_stream = !r->is_1_0};
     if (e2b_call_new(x->server->conf.e2b, &in, &transport, x, &x->e2b, NULL) < 0) {
         exchange_refuse(x, 503, "too many calls at once: retry later");
         return;

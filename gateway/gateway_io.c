@@ -23,7 +23,7 @@ struct gateway {
     const struct gateway_options *options; /* borrowed */
     struct metrics *metrics;               /* owned */
     struct metrics_server *metrics_server; /* owned; NULL = not served */
-    struct rpc_channel *channel;           /* owned */
+    struct rpc_pool *pool;                 /* owned */
     struct mcp_server *mcp;                /* owned */
     struct e2b_server *e2b;                /* owned; NULL = not served */
     struct http_server *http;              /* owned */
@@ -62,7 +62,7 @@ int gateway_reload(struct gateway *g, struct cl_err *err)
         return -1;
     http_server_set_tls(g->http, tls);
     if (scheduler_tls)
-        rpc_channel_set_tls(g->channel, scheduler_tls);
+        rpc_pool_set_tls(g->pool, scheduler_tls);
     SSL_CTX_free(g->tls);
     SSL_CTX_free(g->scheduler_tls);
     g->tls = tls;
@@ -97,12 +97,16 @@ static void on_state(void *arg, const struct cl_err *err)
         log_event(LOG_CONNECTED, "peer='%s'", g->options->scheduler);
 }
 
-static int open_channel(struct gateway *g, struct cl_err *err)
+/* As many as there can be calls in flight, with one more each that looks or ends something. */
+enum { SCHEDULER_CALLS = 2 * (MCP_CALLS_MAX + E2B_CALLS_MAX) };
+
+static int open_pool(struct gateway *g, struct cl_err *err)
 {
-    if (rpc_channel_new(g->loop, g->options->scheduler, g->scheduler_tls, &g->channel, err) < 0)
+    if (rpc_pool_new(g->loop, g->options->scheduler, g->scheduler_tls, SCHEDULER_CALLS, &g->pool,
+                     err) < 0)
         return -1;
-    rpc_channel_on_state(g->channel, on_state, g);
-    rpc_channel_connect(g->channel);
+    rpc_channel_on_state(rpc_pool_first(g->pool), on_state, g);
+    rpc_channel_connect(rpc_pool_first(g->pool));
     return 0;
 }
 
@@ -121,7 +125,7 @@ static int open_metrics(struct gateway *g, struct cl_err *err)
 static int open_servers(struct gateway *g, const struct mcp_extra *extra, struct cl_err *err)
 {
     struct mcp_server_conf conf = {.loop = g->loop,
-                                   .channel = g->channel,
+                                   .pool = g->pool,
                                    .metrics = g->metrics,
                                    .template_name = g->options->template_name,
                                    .ttl_ns = g->options->ttl,
@@ -129,7 +133,7 @@ static int open_servers(struct gateway *g, const struct mcp_extra *extra, struct
                                    .challenge = g->metadata.challenge,
                                    .extra = extra};
     struct e2b_server_conf e2b = {
-        .loop = g->loop, .channel = g->channel, .template_name = g->options->template_name};
+        .loop = g->loop, .pool = g->pool, .template_name = g->options->template_name};
     _Static_assert((int)E2B_SECRET == (int)MCP_SECRET, "one secret for both");
     if (read_secret(g->options->secret_file, conf.secret, err) < 0 ||
         mcp_server_new(&conf, &g->mcp, err) < 0)
@@ -186,7 +190,7 @@ int gateway_new(struct cl_loop *loop, const struct gateway_options *options,
         return -1;
     }
     if (cl_timer_init(&g->draining, loop, look_drained, g, err) < 0 || open_metrics(g, err) < 0 ||
-        load_tls(options, &g->tls, &g->scheduler_tls, err) < 0 || open_channel(g, err) < 0 ||
+        load_tls(options, &g->tls, &g->scheduler_tls, err) < 0 || open_pool(g, err) < 0 ||
         open_servers(g, extra, err) < 0 || open_http(g, err) < 0) {
         gateway_free(g);
         return -1;
@@ -213,7 +217,7 @@ void gateway_free(struct gateway *g)
     http_server_free(g->http);
     mcp_server_free(g->mcp);
     e2b_server_free(g->e2b);
-    rpc_channel_free(g->channel);
+    rpc_pool_free(g->pool);
     metrics_server_free(g->metrics_server);
     metrics_free(g->metrics);
     SSL_CTX_free(g->tls);

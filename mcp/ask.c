@@ -77,7 +77,9 @@ static int open_ask(struct mcp_call *c, struct mcp_ask *a, struct cl_err *err)
         .fail_fast = true,
         .metadata = &bearer,
         .n_metadata = c->credential ? 1 : 0};
-    return rpc_channel_call(c->server->conf.channel, &spec, &events, a, &a->rpc, err);
+    const struct mcp_server_conf *conf = &c->server->conf;
+    struct rpc_channel *channel = conf->pool ? rpc_pool_pick(conf->pool) : conf->channel;
+    return rpc_channel_call(channel, &spec, &events, a, &a->rpc, err);
 }
 
 int mcp_ask_try(struct mcp_call *c, const struct mcp_ask_spec *spec, struct rpc_call **ret_rpc,

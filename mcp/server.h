@@ -17,7 +17,7 @@
 #include "mcp/message.h"
 #include "mcp/session.h"
 #include "observability/metrics.h"
-#include "rpc/channel.h"
+#include "rpc/pool.h"
 
 enum {
     MCP_CALLS_MAX = 1024,         /* in flight: memory of their results and streams */
@@ -30,8 +30,9 @@ struct mcp_extra; /* mcp/tool.h */
 
 struct mcp_server_conf {
     struct cl_loop *loop;
-    struct rpc_channel *channel;
-    struct metrics *metrics; /* may be NULL */
+    struct rpc_channel *channel; /* of stdio, whose credential it has; else NULL */
+    struct rpc_pool *pool;       /* of those whose calls carry theirs; else NULL */
+    struct metrics *metrics;     /* may be NULL */
     uint8_t secret[MCP_SECRET];
     const char *template_name;     /* of sandboxes that calls make by themselves */
     uint64_t ttl_ns;               /* their idle life */

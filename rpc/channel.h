@@ -33,6 +33,8 @@ void rpc_channel_connect(struct rpc_channel *channel);
  * open one goes on.  For channels that were made with TLS. */
 void rpc_channel_set_tls(struct rpc_channel *channel, SSL_CTX *tls);
 bool rpc_channel_is_up(const struct rpc_channel *channel);
+/* Open now, those that wait for a connection too. */
+size_t rpc_channel_calls(const struct rpc_channel *channel);
 
 /* Metadata that every call of the channel carries ("authorization"); replaces an earlier value. */
 int rpc_channel_set_metadata(struct rpc_channel *channel, const char *name, const char *value,

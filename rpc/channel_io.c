@@ -310,6 +310,11 @@ bool rpc_channel_is_up(const struct rpc_channel *channel)
     return channel->state == CHANNEL_UP;
 }
 
+size_t rpc_channel_calls(const struct rpc_channel *channel)
+{
+    return channel->n_calls;
+}
+
 int rpc_channel_set_metadata(struct rpc_channel *channel, const char *name, const char *value,
                              struct cl_err *err)
 {

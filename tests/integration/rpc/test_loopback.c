@@ -14,7 +14,7 @@
 #include "base/fs.h"
 #include "base/loop.h"
 #include "base/mem.h"
-#include "rpc/channel.h"
+#include "rpc/pool.h"
 #include "rpc/server.h"
 #include "tests/integration/rpc/interop.pb-c.h"
 #include "tests/integration/rpc/test_service.h"
@@ -471,6 +471,38 @@ static void test_more_calls_than_streams_queue_up(void **state)
         CHECK(s[i].ok && s[i].messages == 1);
 }
 
+/* Long ones on one connection hold up what comes after them; with a pool they do not. */
+static void test_a_pool_has_room_beside_long_calls(void **state)
+{
+    enum { LONG = 2 * RPC_STREAMS_MAX };
+    struct world *w = *state;
+    static struct seen s[LONG];
+    struct seen last = {0};
+    struct cl_err err = {0};
+    struct rpc_pool *pool = NULL;
+    struct rpc_channel *alone = w->channel;
+    memset(s, 0, sizeof s);
+    CHECK(rpc_pool_new(w->loop, w->target, NULL, LONG + 1, &pool, &err) == 0);
+    for (size_t i = 0; i < LONG; i++) {
+        w->channel = rpc_pool_pick(pool);
+        CHECK((w->channel == rpc_pool_first(pool)) == (i < RPC_STREAMS_MAX));
+        start_duplex(w, &s[i], (struct rpc_call_spec){0});
+    }
+    RUN_UNTIL(w, rpc_server_open_calls(w->server) == LONG);
+    w->channel = rpc_pool_pick(pool);
+    start_unary(w, &last, 10, (struct rpc_call_spec){0});
+    RUN_UNTIL(w, last.ends == 1);
+    CHECK(last.ok && rpc_server_open_calls(w->server) == LONG);
+    rpc_call_cancel(s[0].call);
+    RUN_UNTIL(w, s[0].ends == 1);
+    CHECK(rpc_pool_pick(pool) == rpc_pool_first(pool)); /* where there is room again */
+    rpc_pool_free(pool);
+    for (size_t i = 1; i < LONG; i++)
+        CHECK(s[i].ends == 1 && s[i].err.code == CL_E_CANCELLED);
+    w->channel = alone;
+    RUN_UNTIL(w, rpc_server_open_calls(w->server) == 0);
+}
+
 /* Client and server share the loop, so each failure strikes one of them; the call ends either way
  * and the next one works. */
 static void test_every_failed_allocation_ends_the_call_and_nothing_else(void **state)
@@ -521,6 +553,7 @@ int main(void)
         T(test_drain_lets_calls_finish_and_refuses_new_ones),
         T(test_free_of_the_channel_ends_every_call),
         T(test_more_calls_than_streams_queue_up),
+        T(test_a_pool_has_room_beside_long_calls),
         T(test_every_failed_allocation_ends_the_call_and_nothing_else),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
