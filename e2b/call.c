@@ -139,8 +139,8 @@ void e2b_end_messages(struct e2b_call *c, const struct cl_err *err)
 {
     if (!c->is_streaming)
         e2b_begin(c, "application/connect+json");
-    send_envelope(c, CONNECT_END, err ? json_pack("{s:o}", "error", connect_error(err)) : json_object(),
-                  NULL);
+    send_envelope(c, CONNECT_END,
+                  err ? json_pack("{s:o}", "error", connect_error(err)) : json_object(), NULL);
     e2b_end(c);
 }
 
@@ -155,11 +155,11 @@ static void say(struct e2b_call *c, const struct e2b_reply *reply)
     transport->reply(arg, reply);
 }
 
-void e2b_reply_next(struct e2b_call *c, json_t *body, const char *next_token)
+static void reply_json(struct e2b_call *c, int status, json_t *body, const char *next_token)
 {
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     json_decref(body);
-    say(c, &(struct e2b_reply){.status = text ? 200 : 503,
+    say(c, &(struct e2b_reply){.status = status,
                                .type = text ? "application/json" : NULL,
                                .data = text ? text : "",
                                .n = text ? strlen(text) : 0,
@@ -169,13 +169,12 @@ void e2b_reply_next(struct e2b_call *c, json_t *body, const char *next_token)
 
 void e2b_reply(struct e2b_call *c, int status, json_t *body)
 {
-    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
-    json_decref(body);
-    say(c, &(struct e2b_reply){.status = status,
-                               .type = text ? "application/json" : NULL,
-                               .data = text ? text : "",
-                               .n = text ? strlen(text) : 0});
-    free(text);
+    reply_json(c, status, body, NULL);
+}
+
+void e2b_reply_next(struct e2b_call *c, json_t *body, const char *next_token)
+{
+    reply_json(c, 200, body, next_token);
 }
 
 void e2b_reply_text(struct e2b_call *c, int status, const char *type, const char *text)
@@ -249,17 +248,11 @@ static void look(struct e2b_call *c, const struct cl_err *err)
     static const struct e2b_method get =
         E2B_RPC("SandboxService", "Get", sandbox_service_get_response);
     Cloche__V1__SandboxServiceGetRequest m = CLOCHE__V1__SANDBOX_SERVICE_GET_REQUEST__INIT;
-    struct doubt *doubt = cl_zalloc(sizeof *doubt);
-    if (!doubt) {
-        e2b_fail(c, &(struct cl_err){.code = CL_E_NOMEM, .text = "out of memory"});
+    struct cl_err why = err ? *err : (struct cl_err){0}; /* it may lie in the work */
+    struct doubt *doubt = e2b_work_new(c, sizeof *doubt, cl_free);
+    if (!doubt)
         return;
-    }
-    if (err)
-        doubt->err = *err; /* it may lie in the work */
-    if (c->work_destroy)
-        c->work_destroy(c->work);
-    c->work = doubt;
-    c->work_destroy = cl_free;
+    doubt->err = why;
     m.sandbox_id = c->grant->sandbox;
     (void)!e2b_ask(c, &(struct e2b_ask){.method = &get, .request = &m.base, .on_end = on_looked},
                    NULL);
@@ -289,8 +282,8 @@ void e2b_not_there(struct e2b_call *c)
 /* --- whose it is --------------------------------------------------------------------------------
  */
 
-/* E2B's keys are "e2b_" and hexadecimal digits, and an SDK may insist on that: "clk_ID_SECRET" may be
- * written so, too. */
+/* E2B's keys are "e2b_" and hexadecimal digits, and an SDK may insist on that: "clk_ID_SECRET" may
+ * be written so, too. */
 static int credential_of_key(const char *key, char *out, size_t size)
 {
     enum { ID = 16, SECRET = 64 };
@@ -315,12 +308,27 @@ static int take_credential(struct e2b_call *c, struct cl_err *err)
         bearer = text;
     }
     if (!bearer)
-        return cl_fail(err, CL_E_UNAUTH, 0,
-                       "no API key: set E2B_API_KEY to one of Cloche's (`cloche key create TENANT`)");
+        return cl_fail(
+            err, CL_E_UNAUTH, 0,
+            "no API key: set E2B_API_KEY to one of Cloche's (`cloche key create TENANT`)");
     const char *sandbox = c->route->plane == PLANE_CONTROL ? "" : c->in.sandbox_id;
     if (!sandbox || strlen(sandbox) >= sizeof c->grant->sandbox)
         return cl_fail(err, CL_E_INVALID, 0, "no E2b-Sandbox-Id");
     return e2b_grant_make(sandbox, bearer, "", c->grant, err);
+}
+
+/* One key may not hold all places: its neighbours' calls must get in. */
+static int check_crowd(const struct e2b_call *c, struct cl_err *err)
+{
+    size_t n = 0;
+    CL_LIST_FOREACH (it, &c->server->calls) {
+        const struct e2b_call *other = CL_LIST_ENTRY(it, struct e2b_call, link);
+        n += other->route && strcmp(other->grant->text, c->grant->text) == 0;
+    }
+    if (n <= E2B_CALLS_OF_KEY)
+        return 0;
+    return cl_fail(err, CL_E_QUEUE, 0, "more than %d calls of one key at once: retry later",
+                   E2B_CALLS_OF_KEY);
 }
 
 static int take_grant(struct e2b_call *c, struct cl_err *err)
@@ -371,7 +379,8 @@ static int take_body(struct e2b_call *c, struct cl_err *err)
         return -1;
     if (mcp_json_parse(text, n, &c->body, err) < 0)
         return -1;
-    return json_is_object(c->body) ? 0 : cl_fail(err, CL_E_INVALID, 0, "the body is no JSON object");
+    return json_is_object(c->body) ? 0
+                                   : cl_fail(err, CL_E_INVALID, 0, "the body is no JSON object");
 }
 
 int e2b_call_new(struct e2b_server *s, const struct e2b_request *in,
@@ -411,6 +420,8 @@ void e2b_call_run(struct e2b_call *c)
     }
     int rc = take_grant(c, &err);
     if (rc == 0)
+        rc = check_crowd(c, &err);
+    if (rc == 0)
         rc = take_user(c, &err);
     if (rc == 0)
         rc = take_body(c, &err);
@@ -424,6 +435,18 @@ void e2b_call_run(struct e2b_call *c)
 
 /* --- what several need --------------------------------------------------------------------------
  */
+
+void *e2b_work_new(struct e2b_call *c, size_t size, void (*work_free)(void *work))
+{
+    void *work = cl_zalloc(size);
+    if (c->work_destroy)
+        c->work_destroy(c->work);
+    c->work = work;
+    c->work_destroy = work ? work_free : NULL;
+    if (!work)
+        e2b_fail(c, &(struct cl_err){.code = CL_E_NOMEM, .text = "out of memory"});
+    return work;
+}
 
 int e2b_path(const struct e2b_call *c, const char *path, char *out, size_t size)
 {

@@ -23,9 +23,9 @@
 #include "mcp/json.h"
 
 enum {
-    E2B_ASKS_MAX = 4,                /* gRPC calls of one call at a time */
-    E2B_OUT_HIGH = 256 * 1024,       /* of a stream: above it the scheduler is not read */
-    E2B_LIFE_S = 24 * 3600,          /* the longest that anything may take */
+    E2B_ASKS_MAX = 4,          /* gRPC calls of one call at a time */
+    E2B_OUT_HIGH = 256 * 1024, /* of a stream: above it the scheduler is not read */
+    E2B_LIFE_S = 24 * 3600,    /* the longest that anything may take */
 };
 #define E2B_ASK_NS (60 * CL_NS_PER_S)
 #define E2B_LIFE_NS (E2B_LIFE_S * CL_NS_PER_S)
@@ -44,10 +44,10 @@ struct e2b_call {
     void *arg;
     struct e2b_request in;
     const struct e2b_route *route;
-    char id[E2B_ID_MAX];        /* of the path */
-    struct e2b_grant *grant;    /* owned; its sandbox is "" on the control plane */
-    const char *user;           /* in the guest: static */
-    json_t *body;               /* owned; NULL = none */
+    char id[E2B_ID_MAX];     /* of the path */
+    struct e2b_grant *grant; /* owned; its sandbox is "" on the control plane */
+    const char *user;        /* in the guest: static */
+    json_t *body;            /* owned; NULL = none */
     struct cl_list asks;
     size_t n_asks;
     struct rpc_call *paused; /* the channel's: not read until the client has */
@@ -60,7 +60,11 @@ struct e2b_call {
     void (*work_destroy)(void *work);
 };
 
-/* --- ends --------------------------------------------------------------------------------------- */
+/* Zeroed, and destroyed with the call.  NULL: memory is out, and the call has ended. */
+void *e2b_work_new(struct e2b_call *c, size_t size, void (*work_free)(void *work));
+
+/* --- ends ---------------------------------------------------------------------------------------
+ */
 
 /* A JSON body; takes the reference; NULL = none.  Ends the call. */
 void e2b_reply(struct e2b_call *c, int status, json_t *body);
@@ -73,7 +77,8 @@ void e2b_fail(struct e2b_call *c, const struct cl_err *err);
 void e2b_fail_in_box(struct e2b_call *c, const struct cl_err *err);
 int e2b_fail_invalid(struct e2b_call *c, const char *what);
 
-/* --- streams ------------------------------------------------------------------------------------ */
+/* --- streams ------------------------------------------------------------------------------------
+ */
 
 void e2b_begin(struct e2b_call *c, const char *type);
 /* `rpc` is where it comes from: not read while the client does not read. */
@@ -86,7 +91,8 @@ void e2b_end(struct e2b_call *c);
 /* Go on with `run` later; the call may end until then.  Not for a stream. */
 void e2b_after(struct e2b_call *c, uint64_t ns, e2b_run_fn *run);
 
-/* --- the scheduler ------------------------------------------------------------------------------ */
+/* --- the scheduler ------------------------------------------------------------------------------
+ */
 
 struct e2b_method {
     const char *path;
@@ -132,7 +138,8 @@ int e2b_env_make(struct e2b_call *c, const json_t *object, struct e2b_env *ret_e
                  struct cl_err *err) CL_MUST;
 void e2b_env_free(struct e2b_env *env);
 
-/* --- what there is, by surface ------------------------------------------------------------------ */
+/* --- what there is, by surface ------------------------------------------------------------------
+ */
 
 e2b_run_fn e2b_not_there, e2b_health;
 e2b_run_fn e2b_sandbox_create, e2b_sandbox_list, e2b_sandbox_get, e2b_sandbox_kill,

@@ -75,8 +75,8 @@ static void say_text(struct e2b_call *c, bool is_err, json_t *text, struct rpc_c
     char when[CL_RFC3339_LEN];
     cl_rfc3339(cl_wall_ns(), when);
     say(c,
-        json_pack("{s:s, s:o, s:s}", "type", is_err ? "stderr" : "stdout", "text", text, "timestamp",
-                  when),
+        json_pack("{s:s, s:o, s:s}", "type", is_err ? "stderr" : "stdout", "text", text,
+                  "timestamp", when),
         rpc);
 }
 
@@ -89,13 +89,15 @@ static void say_output(struct e2b_call *c, const Cloche__V1__Output *m, struct r
 
 static json_t *form_json(const char *type, const Cloche__V1__MimeData *d)
 {
-    bool is_image = strcmp(type, "png") == 0 || strcmp(type, "jpeg") == 0 || strcmp(type, "pdf") == 0;
+    bool is_image =
+        strcmp(type, "png") == 0 || strcmp(type, "jpeg") == 0 || strcmp(type, "pdf") == 0;
     if (!is_image && strcmp(type, "json") != 0)
         return e2b_text_json(d->data.data, d->data.len);
     if (!is_image) {
         json_t *value = NULL;
-        return mcp_json_parse((const char *)d->data.data, d->data.len, &value, NULL) < 0 ? json_null()
-                                                                                         : value;
+        return mcp_json_parse((const char *)d->data.data, d->data.len, &value, NULL) < 0
+                   ? json_null()
+                   : value;
     }
     char *coded = cl_zalloc(4 * ((d->data.len + 2) / 3) + 1);
     if (!coded)
@@ -110,16 +112,11 @@ static void say_result(struct e2b_call *c, const Cloche__V1__CellResult *m, stru
 {
     static const struct {
         const char *mime, *name;
-    } forms[] = {{"text/plain", "text"},
-                 {"text/html", "html"},
-                 {"text/markdown", "markdown"},
-                 {"text/latex", "latex"},
-                 {"image/svg+xml", "svg"},
-                 {"image/png", "png"},
-                 {"image/jpeg", "jpeg"},
-                 {"application/pdf", "pdf"},
-                 {"application/json", "json"},
-                 {"application/javascript", "javascript"}};
+    } forms[] = {{"text/plain", "text"},        {"text/html", "html"},
+                 {"text/markdown", "markdown"}, {"text/latex", "latex"},
+                 {"image/svg+xml", "svg"},      {"image/png", "png"},
+                 {"image/jpeg", "jpeg"},        {"application/pdf", "pdf"},
+                 {"application/json", "json"},  {"application/javascript", "javascript"}};
     json_t *o = json_pack("{s:s, s:b}", "type", "result", "is_main_result", m->is_main_result);
     for (size_t i = 0; i < m->n_data; i++) {
         for (size_t k = 0; k < CL_COUNT(forms); k++) {
@@ -130,11 +127,12 @@ static void say_result(struct e2b_call *c, const Cloche__V1__CellResult *m, stru
     say(c, o, rpc);
 }
 
-static void say_error(struct e2b_call *c, const char *name, const char *value, const char *traceback)
+static void say_error(struct e2b_call *c, const char *name, const char *value,
+                      const char *traceback)
 {
     say(c,
-        json_pack("{s:s, s:s, s:s, s:s}", "type", "error", "name", name, "value", value, "traceback",
-                  traceback),
+        json_pack("{s:s, s:s, s:s, s:s}", "type", "error", "name", name, "value", value,
+                  "traceback", traceback),
         NULL);
 }
 
@@ -143,15 +141,16 @@ static void take_end(struct e2b_call *c, const Cloche__V1__CellEnded *m)
 {
     static const struct {
         const char *name, *text;
-    } ends[] = {{"ExecutionFailed", "the cell could not be run"},
-                {NULL, NULL},
-                {NULL, NULL},
-                {"KeyboardInterrupt", "interrupted"},
-                {"TimeoutError", "the cell's time is over: it was interrupted"},
-                {"ContextExited", "the interpreter has ended; its variables are gone"},
-                {"MemoryError", "out of memory: the interpreter was killed; its variables are gone"},
-                {"ContextRestarted", "the context was restarted"},
-                {"ExecutionFailed", "the cell could not be run to its end"}};
+    } ends[] = {
+        {"ExecutionFailed", "the cell could not be run"},
+        {NULL, NULL},
+        {NULL, NULL},
+        {"KeyboardInterrupt", "interrupted"},
+        {"TimeoutError", "the cell's time is over: it was interrupted"},
+        {"ContextExited", "the interpreter has ended; its variables are gone"},
+        {"MemoryError", "out of memory: the interpreter was killed; its variables are gone"},
+        {"ContextRestarted", "the context was restarted"},
+        {"ExecutionFailed", "the cell could not be run to its end"}};
     struct cell *w = c->work;
     for (int k = 0; k < 2; k++) {
         json_t *rest = e2b_text_end(&w->output[k]);
@@ -213,15 +212,16 @@ static void on_looked(struct e2b_call *c, const ProtobufCMessage *reply, const s
         e2b_fail_in_box(c, &why);
 }
 
-static void ask_contexts(struct e2b_call *c, void (*on_end)(struct e2b_call *,
-                                                            const ProtobufCMessage *,
-                                                            const struct cl_err *))
+static void ask_contexts(struct e2b_call *c,
+                         void (*on_end)(struct e2b_call *, const ProtobufCMessage *,
+                                        const struct cl_err *))
 {
     static const struct e2b_method list =
         E2B_RPC("CodeService", "ListContexts", list_contexts_response);
     Cloche__V1__ListContextsRequest m = CLOCHE__V1__LIST_CONTEXTS_REQUEST__INIT;
     m.sandbox_id = c->grant->sandbox;
-    (void)!e2b_ask(c, &(struct e2b_ask){.method = &list, .request = &m.base, .on_end = on_end}, NULL);
+    (void)!e2b_ask(c, &(struct e2b_ask){.method = &list, .request = &m.base, .on_end = on_end},
+                   NULL);
 }
 
 static void on_lost(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
@@ -265,13 +265,9 @@ void e2b_code_run(struct e2b_call *c)
 {
     const char *code = e2b_text(c, "code"), *context = e2b_text(c, "context_id");
     const char *language = e2b_text(c, "language");
-    struct cell *w = cl_zalloc(sizeof *w);
-    if (!w) {
-        e2b_fail(c, &(struct cl_err){.code = CL_E_NOMEM, .text = "out of memory"});
+    struct cell *w = e2b_work_new(c, sizeof *w, cl_free);
+    if (!w)
         return;
-    }
-    c->work = w;
-    c->work_destroy = cl_free;
     w->context = context;
     w->language = context ? CLOCHE__V1__LANGUAGE__LANGUAGE_UNSPECIFIED : language_of(language);
     w->until_ns = cl_now_ns() + PATIENCE_NS;
@@ -280,8 +276,9 @@ void e2b_code_run(struct e2b_call *c)
     else if (context && language)
         (void)e2b_fail_invalid(c, "give a context_id or a language, not both");
     else if (json_object_size(json_object_get(c->body, "env_vars")) > 0)
-        (void)e2b_fail_invalid(c, "envs of one run_code are not served: set os.environ in the code, "
-                                  "or envs of the sandbox");
+        (void)e2b_fail_invalid(c,
+                               "envs of one run_code are not served: set os.environ in the code, "
+                               "or envs of the sandbox");
     else if (!context && !w->language)
         fail_language(c);
     else
@@ -302,7 +299,8 @@ static void on_created(struct e2b_call *c, const ProtobufCMessage *reply, const 
     if (err)
         e2b_fail_in_box(c, err);
     else
-        e2b_reply(c, 200, context_json(((const Cloche__V1__CreateContextResponse *)reply)->context));
+        e2b_reply(c, 200,
+                  context_json(((const Cloche__V1__CreateContextResponse *)reply)->context));
 }
 
 void e2b_context_create(struct e2b_call *c)
@@ -325,8 +323,8 @@ void e2b_context_create(struct e2b_call *c)
     }
     m.env = env.list;
     m.n_env = env.n;
-    (void)!e2b_ask(c, &(struct e2b_ask){.method = &create, .request = &m.base, .on_end = on_created},
-                   NULL);
+    (void)!e2b_ask(
+        c, &(struct e2b_ask){.method = &create, .request = &m.base, .on_end = on_created}, NULL);
     e2b_env_free(&env);
 }
 

@@ -15,8 +15,8 @@
 
 enum { CONNECT_HEAD = 5, CONNECT_END = 2 };
 
-/* The one message of a request to a method that streams its answers; INVALID unless it is exactly one,
- * not compressed. */
+/* The one message of a request to a method that streams its answers; INVALID unless it is exactly
+ * one, not compressed. */
 int connect_open(const char *body, size_t n, const char **ret_message, size_t *ret_n,
                  struct cl_err *err) CL_MUST;
 void connect_head(uint8_t head[static CONNECT_HEAD], uint8_t flags, uint32_t n);

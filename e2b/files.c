@@ -31,14 +31,9 @@ static void transfer_free(void *obj)
 static struct transfer *begin(struct e2b_call *c)
 {
     char asked[PATH_BYTES] = "";
-    struct transfer *w = cl_zalloc(sizeof *w);
-    c->work = w;
-    c->work_destroy = transfer_free;
-    if (!w) {
-        c->work_destroy = NULL;
-        e2b_fail(c, &(struct cl_err){.code = CL_E_NOMEM, .text = "out of memory"});
+    struct transfer *w = e2b_work_new(c, sizeof *w, transfer_free);
+    if (!w)
         return NULL;
-    }
     int has = e2b_query_get(c->in.query, "path", asked, sizeof asked);
     w->has_path = has > 0 && asked[0];
     if (has < 0 || (w->has_path && e2b_path(c, asked, w->path, sizeof w->path) < 0)) {
@@ -189,9 +184,10 @@ static int take_part(struct e2b_call *c, struct cl_err *err)
         int rc = multipart_next(&w->form, &w->part, err);
         if (rc <= 0)
             return rc;
-        if (!w->has_path && (!w->part.filename[0] ||
-                             e2b_path(c, w->part.filename, w->path, sizeof w->path) < 0))
-            return cl_fail(err, CL_E_INVALID, 0, "a file of the form has no name, or too long a one");
+        if (!w->has_path &&
+            (!w->part.filename[0] || e2b_path(c, w->part.filename, w->path, sizeof w->path) < 0))
+            return cl_fail(err, CL_E_INVALID, 0,
+                           "a file of the form has no name, or too long a one");
         return 1;
     }
     if (json_array_size(w->written) > 0)

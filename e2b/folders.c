@@ -38,14 +38,10 @@ static void folder_free(void *obj)
 static struct folder *begin(struct e2b_call *c, const char *member)
 {
     const char *path = e2b_text(c, member);
-    struct folder *w = cl_zalloc(sizeof *w);
-    if (!w) {
-        e2b_fail(c, &(struct cl_err){.code = CL_E_NOMEM, .text = "out of memory"});
+    struct folder *w = e2b_work_new(c, sizeof *w, folder_free);
+    if (!w)
         return NULL;
-    }
     w->todo_end = &w->todo;
-    c->work = w;
-    c->work_destroy = folder_free;
     if (path && e2b_path(c, path, w->path, sizeof w->path) == 0)
         return w;
     (void)e2b_fail_invalid(c, "the path is missing, holds NUL, or is too long");
@@ -87,10 +83,10 @@ static json_t *entry_of(const Cloche__V1__FileInfo *f, const char *path)
     char permissions[11], size[24], when[CL_RFC3339_LEN];
     permissions_of(f, permissions);
     (void)snprintf(size, sizeof size, "%llu", (unsigned long long)f->size);
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:o, s:o}", "name", f->name, "type",
-                          type_of(f), "path", path, "size", size, "mode", (int)f->mode,
-                          "permissions", permissions, "owner", owner_of(f->uid), "group",
-                          owner_of(f->gid));
+    json_t *o =
+        json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:o, s:o}", "name", f->name, "type", type_of(f),
+                  "path", path, "size", size, "mode", (int)f->mode, "permissions", permissions,
+                  "owner", owner_of(f->uid), "group", owner_of(f->gid));
     if (f->modified) {
         cl_rfc3339(f->modified->unix_ns, when);
         mcp_json_set(o, "modifiedTime", json_string(when));
@@ -112,7 +108,8 @@ static void ask_stat(struct e2b_call *c, void (*on_end)(struct e2b_call *, const
     m.sandbox_id = c->grant->sandbox;
     m.path = e2b_pb(w->path);
     m.user = e2b_pb(c->user);
-    (void)!e2b_ask(c, &(struct e2b_ask){.method = &stat, .request = &m.base, .on_end = on_end}, NULL);
+    (void)!e2b_ask(c, &(struct e2b_ask){.method = &stat, .request = &m.base, .on_end = on_end},
+                   NULL);
 }
 
 static void on_stat(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
@@ -121,8 +118,9 @@ static void on_stat(struct e2b_call *c, const ProtobufCMessage *reply, const str
     if (err)
         e2b_fail_in_box(c, err);
     else
-        e2b_reply(c, 200, json_pack("{s:o}", "entry",
-                                    entry_of(((const Cloche__V1__StatResponse *)reply)->file, w->path)));
+        e2b_reply(c, 200,
+                  json_pack("{s:o}", "entry",
+                            entry_of(((const Cloche__V1__StatResponse *)reply)->file, w->path)));
 }
 
 void e2b_folder_stat(struct e2b_call *c)
@@ -190,8 +188,8 @@ void e2b_folder_move(struct e2b_call *c)
     m.from = from;
     m.to = e2b_pb(w->path);
     m.user = e2b_pb(c->user);
-    (void)!e2b_ask(c, &(struct e2b_ask){.method = &rename, .request = &m.base, .on_end = on_changed},
-                   NULL);
+    (void)!e2b_ask(
+        c, &(struct e2b_ask){.method = &rename, .request = &m.base, .on_end = on_changed}, NULL);
 }
 
 static void on_removed(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
@@ -214,8 +212,8 @@ void e2b_folder_remove(struct e2b_call *c)
     m.path = e2b_pb(w->path);
     m.user = e2b_pb(c->user);
     m.recursive = true;
-    (void)!e2b_ask(c, &(struct e2b_ask){.method = &remove, .request = &m.base, .on_end = on_removed},
-                   NULL);
+    (void)!e2b_ask(
+        c, &(struct e2b_ask){.method = &remove, .request = &m.base, .on_end = on_removed}, NULL);
 }
 
 /* --- list ---------------------------------------------------------------------------------------
@@ -270,7 +268,8 @@ static bool take_next(struct folder *w)
 
 static void on_page(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
-    const Cloche__V1__FileServiceListResponse *m = (const Cloche__V1__FileServiceListResponse *)reply;
+    const Cloche__V1__FileServiceListResponse *m =
+        (const Cloche__V1__FileServiceListResponse *)reply;
     struct folder *w = c->work;
     if (err && w->depth == 1) {
         e2b_fail_in_box(c, err);

@@ -28,8 +28,8 @@ int multipart_begin(struct multipart *m, const char *content_type, const char *b
     if (len == 0 || len > BOUNDARY_MAX)
         return bad(err, "its boundary is not of 1 to 70 characters");
     *m = (struct multipart){.body = body, .n = n};
-    m->delimiter_n = (size_t)snprintf(m->delimiter, sizeof m->delimiter, "\r\n--%.*s", (int)len,
-                                      at + quoted);
+    m->delimiter_n =
+        (size_t)snprintf(m->delimiter, sizeof m->delimiter, "\r\n--%.*s", (int)len, at + quoted);
     /* The first delimiter may have no line before it. */
     if (n >= m->delimiter_n - 2 && memcmp(body, m->delimiter + 2, m->delimiter_n - 2) == 0) {
         m->at = m->delimiter_n - 2;

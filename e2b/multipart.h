@@ -32,6 +32,7 @@ struct multipart_part {
 int multipart_begin(struct multipart *m, const char *content_type, const char *body, size_t n,
                     struct cl_err *err) CL_MUST;
 /* 1: a part; 0: that was the last; -1: malformed. */
-int multipart_next(struct multipart *m, struct multipart_part *ret_part, struct cl_err *err) CL_MUST;
+int multipart_next(struct multipart *m, struct multipart_part *ret_part,
+                   struct cl_err *err) CL_MUST;
 
 #endif

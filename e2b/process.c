@@ -1,7 +1,7 @@
 /* e2b/process.c - envd's process.Process: commands are execs.
  *
- * E2B names a process by a number, Cloche by an id: the number is a digest of the id, and found again
- * by looking at the sandbox's execs.  A tag is a label.
+ * E2B names a process by a number, Cloche by an id: the number is a digest of the id, and found
+ * again by looking at the sandbox's execs.  A tag is a label.
  */
 #include <openssl/evp.h>
 #include <openssl/sha.h>
@@ -35,19 +35,13 @@ struct process {
 static void process_free(void *obj)
 {
     struct process *w = obj;
-    if (w)
-        json_decref(w->found);
+    json_decref(w->found);
     cl_free(w);
 }
 
 static struct process *new_process(struct e2b_call *c)
 {
-    struct process *w = cl_zalloc(sizeof *w);
-    c->work = w;
-    c->work_destroy = process_free;
-    if (!w)
-        e2b_fail(c, &(struct cl_err){.code = CL_E_NOMEM, .text = "out of memory"});
-    return w;
+    return e2b_work_new(c, sizeof(struct process), process_free);
 }
 
 static uint32_t pid_of(const char *exec_id)
@@ -76,7 +70,7 @@ static void beat(struct e2b_call *c)
 static void say_data(struct e2b_call *c, const Cloche__V1__Output *m, struct rpc_call *rpc)
 {
     const struct process *w = c->work;
-    const char *stream = w->is_pty                                           ? "pty"
+    const char *stream = w->is_pty                                        ? "pty"
                          : m->stream == CLOCHE__V1__STREAM__STREAM_STDERR ? "stderr"
                                                                           : "stdout";
     char coded[4 * ((PIECE + 2) / 3) + 1];
@@ -186,7 +180,8 @@ static int read_argv(const json_t *process, Cloche__V1__Command *m, struct cl_er
     const char *cmd = mcp_json_text(process, "cmd");
     size_t n = json_array_size(args);
     if (!cmd || !cmd[0] || n > ARGS_MAX)
-        return cl_fail(err, CL_E_INVALID, 0, "process.cmd is missing, or has over %d args", ARGS_MAX);
+        return cl_fail(err, CL_E_INVALID, 0, "process.cmd is missing, or has over %d args",
+                       ARGS_MAX);
     m->argv = cl_zalloc_array(n + 1, sizeof *m->argv);
     if (!m->argv)
         return cl_fail(err, CL_E_NOMEM, 0, "arguments");
@@ -278,7 +273,8 @@ static void ask_list(struct e2b_call *c, void (*on_end)(struct e2b_call *, const
     Cloche__V1__ExecServiceListRequest m = CLOCHE__V1__EXEC_SERVICE_LIST_REQUEST__INIT;
     m.sandbox_id = c->grant->sandbox;
     m.page_token = e2b_pb(w->page);
-    (void)!e2b_ask(c, &(struct e2b_ask){.method = &list, .request = &m.base, .on_end = on_end}, NULL);
+    (void)!e2b_ask(c, &(struct e2b_ask){.method = &list, .request = &m.base, .on_end = on_end},
+                   NULL);
 }
 
 /* Is there another page? */
@@ -293,7 +289,8 @@ static bool take_page(struct process *w, const Cloche__V1__ExecServiceListRespon
 
 static void on_searched(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
-    const Cloche__V1__ExecServiceListResponse *m = (const Cloche__V1__ExecServiceListResponse *)reply;
+    const Cloche__V1__ExecServiceListResponse *m =
+        (const Cloche__V1__ExecServiceListResponse *)reply;
     struct process *w = c->work;
     struct cl_err unknown = {0};
     for (size_t i = 0; !err && i < m->n_execs; i++) {
@@ -348,7 +345,8 @@ static json_t *process_json(const Cloche__V1__Exec *e)
 
 static void on_all(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
-    const Cloche__V1__ExecServiceListResponse *m = (const Cloche__V1__ExecServiceListResponse *)reply;
+    const Cloche__V1__ExecServiceListResponse *m =
+        (const Cloche__V1__ExecServiceListResponse *)reply;
     struct process *w = c->work;
     if (err) {
         e2b_fail_in_box(c, err);

@@ -33,13 +33,13 @@ struct e2b_route {
     e2b_run_fn *run;
 };
 
-/* The table; NULL: nothing, and *ret_other says whether another verb has something there.  `id` gets
- * the segment of "*", or "". */
+/* The table; NULL: nothing, and *ret_other says whether another verb has something there.  `id`
+ * gets the segment of "*", or "". */
 const struct e2b_route *e2b_route_find(enum e2b_verb verb, const char *path,
                                        char id[static E2B_ID_MAX], bool *ret_other);
 
-/* A parameter of a query, decoded.  1; 0: it is not there; -1: it is malformed, holds NUL, or has no
- * room in `out`.  `query` may be NULL. */
+/* A parameter of a query, decoded.  1; 0: it is not there; -1: it is malformed, holds NUL, or has
+ * no room in `out`.  `query` may be NULL. */
 int e2b_query_get(const char *query, const char *name, char *out, size_t size);
 
 /* In place; false when it is malformed, or would hold NUL. */

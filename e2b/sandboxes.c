@@ -55,9 +55,10 @@ static json_t *metadata_of(const Cloche__V1__Sandbox *m)
 
 static json_t *detail_of(const Cloche__V1__Sandbox *m)
 {
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s}", "templateID", m->template_, "sandboxID",
-                          m->id, "clientID", CLIENT_ID, "envdVersion", ENVD_VERSION, "state",
-                          m->state == CLOCHE__V1__UNIT_STATE__UNIT_STATE_PAUSED ? "paused" : "running");
+    json_t *o =
+        json_pack("{s:s, s:s, s:s, s:s, s:s}", "templateID", m->template_, "sandboxID", m->id,
+                  "clientID", CLIENT_ID, "envdVersion", ENVD_VERSION, "state",
+                  m->state == CLOCHE__V1__UNIT_STATE__UNIT_STATE_PAUSED ? "paused" : "running");
     mcp_json_set(o, "alias", json_string(m->template_));
     mcp_json_set(o, "cpuCount", json_integer(m->resources ? m->resources->vcpus : 0));
     mcp_json_set(o, "memoryMB", json_integer(m->resources ? m->resources->memory_mib : 0));
@@ -196,11 +197,9 @@ static int ask_create(struct e2b_call *c, struct label_list *labels, struct cl_e
     if (check_wishes(c->body, err) < 0 || check_env(env, err) < 0 ||
         add_metadata(labels, json_object_get(c->body, "metadata"), err) < 0)
         return -1;
-    struct creation *w = cl_zalloc(sizeof *w);
+    struct creation *w = e2b_work_new(c, sizeof *w, creation_free);
     if (!w)
-        return cl_fail(err, CL_E_NOMEM, 0, "sandbox");
-    c->work = w;
-    c->work_destroy = creation_free;
+        return 0;
     if (json_object_size(env) > 0)
         w->env = json_dumps(env, JSON_COMPACT);
     struct e2b_grant fits;
@@ -231,13 +230,13 @@ void e2b_sandbox_create(struct e2b_call *c)
 /* --- get, kill, timeout, connect ----------------------------------------------------------------
  */
 
-static void ask_get(struct e2b_call *c,
-                    void (*on_end)(struct e2b_call *, const ProtobufCMessage *, const struct cl_err *))
+static void ask_get(struct e2b_call *c, void (*on_end)(struct e2b_call *, const ProtobufCMessage *,
+                                                       const struct cl_err *))
 {
     Cloche__V1__SandboxServiceGetRequest m = CLOCHE__V1__SANDBOX_SERVICE_GET_REQUEST__INIT;
     m.sandbox_id = c->id;
-    (void)!e2b_ask(c, &(struct e2b_ask){.method = &get_method, .request = &m.base, .on_end = on_end},
-                   NULL);
+    (void)!e2b_ask(
+        c, &(struct e2b_ask){.method = &get_method, .request = &m.base, .on_end = on_end}, NULL);
 }
 
 /* The sandbox, while it lives; NULL: the call has ended. */
@@ -361,8 +360,8 @@ static void on_listed(struct e2b_call *c, const ProtobufCMessage *reply, const s
     e2b_reply_next(c, list, m->next_page_token[0] ? m->next_page_token : NULL);
 }
 
-/* metadata=userId%3Dabc%26app%3Dprod: a query within the query, whose names and values the SDKs encode
- * once more. */
+/* metadata=userId%3Dabc%26app%3Dprod: a query within the query, whose names and values the SDKs
+ * encode once more. */
 static int add_filter(struct label_list *l, char *filter, struct cl_err *err)
 {
     for (char *save = NULL, *name = strtok_r(filter, "&", &save); name;

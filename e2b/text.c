@@ -12,7 +12,12 @@ enum { REPLACEMENT = sizeof replacement - 1 };
 /* How long a character is that begins so; 0: none does. */
 static size_t length_of(uint8_t lead)
 {
-    return lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
+    return lead < 0x80   ? 1
+           : lead < 0xc2 ? 0
+           : lead < 0xe0 ? 2
+           : lead < 0xf0 ? 3
+           : lead < 0xf5 ? 4
+                         : 0;
 }
 
 /* Could more bytes make a character of p[0..n)? */

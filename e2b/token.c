@@ -66,11 +66,10 @@ static int decrypt(const uint8_t *key, const uint8_t *nonce, const uint8_t *from
 {
     int m = 0, last = 0;
     EVP_CIPHER_CTX *x = EVP_CIPHER_CTX_new();
-    bool good =
-        x && EVP_DecryptInit_ex(x, EVP_aes_256_gcm(), NULL, key, nonce) == 1 &&
-        EVP_DecryptUpdate(x, plain, &m, from, (int)n) == 1 &&
-        EVP_CIPHER_CTX_ctrl(x, EVP_CTRL_GCM_SET_TAG, TAG, (void *)(uintptr_t)tag) == 1 &&
-        EVP_DecryptFinal_ex(x, plain + m, &last) == 1;
+    bool good = x && EVP_DecryptInit_ex(x, EVP_aes_256_gcm(), NULL, key, nonce) == 1 &&
+                EVP_DecryptUpdate(x, plain, &m, from, (int)n) == 1 &&
+                EVP_CIPHER_CTX_ctrl(x, EVP_CTRL_GCM_SET_TAG, TAG, (void *)(uintptr_t)tag) == 1 &&
+                EVP_DecryptFinal_ex(x, plain + m, &last) == 1;
     EVP_CIPHER_CTX_free(x);
     return good ? 0 : -1;
 }

@@ -1,9 +1,9 @@
 /* e2b/token.h - the access token of a sandbox: what E2B's SDKs send to envd instead of an API key.
  *
  * It carries the credential of who made the sandbox, sealed (AES-256-GCM) for that sandbox, so that
- * the gateway keeps no table: any gateway with the same secret opens it.  Who holds one can do in that
- * sandbox what the credential may, until the credential is revoked or the sandbox ends, and learns
- * neither the credential nor anything of another sandbox.
+ * the gateway keeps no table: any gateway with the same secret opens it.  Who holds one can do in
+ * that sandbox what the credential may, until the credential is revoked or the sandbox ends, and
+ * learns neither the credential nor anything of another sandbox.
  *
  * Owns:    nothing.
  * Thread:  any.  Pure, but for the random nonce.
@@ -21,13 +21,13 @@
 
 enum {
     E2B_SECRET = 32,
-    E2B_PLAIN_MAX = 6000,  /* credential and environment: the token must fit into a head */
-    E2B_TOKEN_MAX = 8200,  /* base64 of that, nonce and tag, the prefix, and NUL */
+    E2B_PLAIN_MAX = 6000, /* credential and environment: the token must fit into a head */
+    E2B_TOKEN_MAX = 8200, /* base64 of that, nonce and tag, the prefix, and NUL */
 };
 
 struct e2b_grant {
     char sandbox[CL_ID_MAX];
-    char text[E2B_PLAIN_MAX]; /* the credential, NUL, the environment as JSON ("" = none) */
+    char text[E2B_PLAIN_MAX];     /* the credential, NUL, the environment as JSON ("" = none) */
     const char *credential, *env; /* in text */
 };
 

@@ -80,6 +80,11 @@ def javascript_sdk(c):
 
 # --- without an SDK ------------------------------------------------------------------------------------------------
 
+def envelope(message):
+    data = json.dumps(message).encode()
+    return b"\0" + len(data).to_bytes(4, "big") + data
+
+
 class Caller:
     def __init__(self, c, **headers):
         self.url = urllib.parse.urlsplit(url_of(c))
@@ -105,8 +110,7 @@ class Caller:
 
     def run(self, box, cmd, **headers):
         """Status and messages of process.Process/Start."""
-        message = json.dumps({"process": {"cmd": "/bin/sh", "args": ["-c", cmd]}, "stdin": False}).encode()
-        status, text = self.call("POST", "/process.Process/Start", b"\0" + len(message).to_bytes(4, "big") + message,
+        status, text = self.call("POST", "/process.Process/Start", envelope({"process": {"cmd": "/bin/sh", "args": ["-c", cmd]}, "stdin": False}),
                                  Content_Type="application/connect+json", **{"E2b_Sandbox_Id": box["sandboxID"], "X_Access_Token": box["envdAccessToken"], **headers})
         return status, str(text)
 
@@ -200,13 +204,32 @@ def a_download_that_is_cut_is_seen(c):
 
 
 @suite.scenario
+def one_key_leaves_room(c):
+    a, other = Caller(c, X_API_Key=c.tenant("crowd").key), Caller(c, X_API_Key=c.tenant("calm").key)
+    box = a.make()
+    bodies = [("Start", {"process": {"cmd": "/bin/sh", "args": ["-c", "sleep 300"]}, "stdin": False, "tag": "t"})] + [("Connect", {"process": {"tag": "t"}})] * 255
+    open_ones = []
+    for what, body in bodies:
+        h = http.client.HTTPConnection(a.url.hostname, a.url.port, timeout=60)
+        h.request("POST", f"/process.Process/{what}", envelope(body), {"Content-Type": "application/connect+json", "X-Access-Token": box["envdAccessToken"]})
+        if not open_ones:
+            check("a command is started", b'"pid"' in h.getresponse().read1(200))
+        open_ones.append(h)
+    check("one key has no more than its places", until(lambda: a.call("GET", "/sandboxes")[0] == 429, 20))
+    begin = time.monotonic()
+    equal("another has its own, at once", (other.call("GET", "/sandboxes")[0], time.monotonic() - begin < 20), (200, True))
+    for h in open_ones:
+        h.close()
+    check("that are free again", until(lambda: a.call("DELETE", "/sandboxes/" + box["sandboxID"])[0] == 204, 20))
+
+
+@suite.scenario
 def slow_readers(c):
     a = Caller(c, X_API_Key=c.tenant("slow").key)
     box = a.make()
     before = rss_bytes(c.gateway.pid)
-    message = json.dumps({"process": {"cmd": "/bin/sh", "args": ["-c", "yes"]}, "stdin": False}).encode()
     h = http.client.HTTPConnection(a.url.hostname, a.url.port, timeout=60)
-    h.request("POST", "/process.Process/Start", b"\0" + len(message).to_bytes(4, "big") + message,
+    h.request("POST", "/process.Process/Start", envelope({"process": {"cmd": "/bin/sh", "args": ["-c", "yes"]}, "stdin": False}),
               {"Content-Type": "application/connect+json", "X-Access-Token": box["envdAccessToken"], "Connect-Timeout-Ms": "30000"})
     time.sleep(5)
     check("a command that prints without end, to a client that does not read, costs no memory", rss_bytes(c.gateway.pid) - before < 16 << 20,

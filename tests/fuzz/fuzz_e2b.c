@@ -1,5 +1,5 @@
-/* What strangers say to E2B's API before anybody is asked: path, query, token, envelope, form, output.  The first
- * byte says which. */
+/* What strangers say to E2B's API before anybody is asked: path, query, token, envelope, form,
+ * output.  The first byte says which. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

@@ -48,16 +48,12 @@ static void test_errors_have_connects_names(void **state)
         enum cl_code code;
         const char *name;
         int http;
-    } rows[] = {{CL_E_NOTFOUND, "not_found", 404},
-                {CL_E_EXISTS, "already_exists", 409},
-                {CL_E_INVALID, "invalid_argument", 400},
-                {CL_E_UNAUTH, "unauthenticated", 401},
-                {CL_E_DENIED, "permission_denied", 403},
-                {CL_E_QUOTA, "resource_exhausted", 429},
-                {CL_E_STATE, "failed_precondition", 400},
-                {CL_E_UNIMPL, "unimplemented", 501},
-                {CL_E_UNAVAILABLE, "unavailable", 503},
-                {CL_E_DEADLINE, "deadline_exceeded", 504}};
+    } rows[] = {
+        {CL_E_NOTFOUND, "not_found", 404},        {CL_E_EXISTS, "already_exists", 409},
+        {CL_E_INVALID, "invalid_argument", 400},  {CL_E_UNAUTH, "unauthenticated", 401},
+        {CL_E_DENIED, "permission_denied", 403},  {CL_E_QUOTA, "resource_exhausted", 429},
+        {CL_E_STATE, "failed_precondition", 400}, {CL_E_UNIMPL, "unimplemented", 501},
+        {CL_E_UNAVAILABLE, "unavailable", 503},   {CL_E_DEADLINE, "deadline_exceeded", 504}};
     for (size_t i = 0; i < CL_COUNT(rows); i++) {
         assert_string_equal(connect_code(rows[i].code), rows[i].name);
         assert_int_equal(connect_http(rows[i].code), rows[i].http);

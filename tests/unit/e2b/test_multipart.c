@@ -46,7 +46,8 @@ static void test_what_is_a_form_and_what_is_none(void **state)
     assert_int_equal(COUNT(TYPE, "--B\r\n\r\nno fields\r\n--B--"), 1);
     assert_string_equal(part.filename, "");
     assert_int_equal(COUNT(TYPE, "preamble\r\n--B\r\n" FIELD "\r\na\r\n--B\r\n\r\nb\r\n--B--"), 2);
-    assert_int_equal(COUNT("multipart/form-data; boundary=\"x y\"", "--x y\r\n\r\na\r\n--x y--"), 1);
+    assert_int_equal(COUNT("multipart/form-data; boundary=\"x y\"", "--x y\r\n\r\na\r\n--x y--"),
+                     1);
     assert_int_equal(COUNT(TYPE, "--B--"), 0);
     assert_int_equal(COUNT(TYPE, ""), -1);
     assert_int_equal(COUNT(TYPE, "--C--"), -1);
@@ -56,16 +57,17 @@ static void test_what_is_a_form_and_what_is_none(void **state)
     assert_int_equal(COUNT(TYPE, "--B\r\n\r\na\r\n--B"), -1);
     assert_int_equal(COUNT("multipart/form-data", "--B--"), -1);
     assert_int_equal(COUNT("multipart/form-data; boundary=", "--B--"), -1);
-    assert_int_equal(COUNT(TYPE, "--B\r\nContent-Disposition: form-data; filename=\"a\r\n\r\nx\r\n--B--"),
-                     -1);
+    assert_int_equal(
+        COUNT(TYPE, "--B\r\nContent-Disposition: form-data; filename=\"a\r\n\r\nx\r\n--B--"), -1);
 }
 
 static void test_names(void **state)
 {
     (void)state;
-    assert_int_equal(COUNT(TYPE, "--B\r\ncontent-type: text/plain\r\n"
-                                 "CONTENT-DISPOSITION: form-data; filename=\"q\\\"b\\\\ \xc3\xbc\"\r\n"
-                                 "\r\n1\r\n--B--"),
+    assert_int_equal(COUNT(TYPE,
+                           "--B\r\ncontent-type: text/plain\r\n"
+                           "CONTENT-DISPOSITION: form-data; filename=\"q\\\"b\\\\ \xc3\xbc\"\r\n"
+                           "\r\n1\r\n--B--"),
                      1);
     assert_string_equal(part.filename, "q\"b\\ \xc3\xbc");
     assert_int_equal(COUNT(TYPE, "--B\r\nX-Other: filename=\"no\"\r\n\r\n1\r\n--B--"), 1);

@@ -44,7 +44,9 @@ static void test_any_pieces(void **state)
     AGREES("plain", "plain");
     AGREES("a\0b", "a\0b");
     AGREES("\xc3\xbc\xe2\x82\xac\xf0\x9f\x98\x80!", "\xc3\xbc\xe2\x82\xac\xf0\x9f\x98\x80!");
-    AGREES("a\xff" "b", "a" FFFD "b");
+    AGREES("a\xff"
+           "b",
+           "a" FFFD "b");
     AGREES("\x80", FFFD);
     AGREES("\xc0\x80", FFFD FFFD);
     AGREES("\xed\xa0\x80", FFFD FFFD FFFD); /* a surrogate */
