@@ -305,8 +305,10 @@ static json_t *status_json(const struct cli_paths *p, const json_t *state,
         (void)json_object_set_new(endpoints, "tcp", json_string(tcp));
     if (ca[0])
         (void)json_object_set_new(endpoints, "ca", json_string(ca));
-    if (mcp[0])
+    if (mcp[0]) {
         (void)json_object_set_new(endpoints, "mcp", json_sprintf("http://%s/mcp", mcp));
+        (void)json_object_set_new(endpoints, "e2b", json_sprintf("http://%s", mcp));
+    }
     return o;
 }
 
@@ -332,6 +334,7 @@ int cmd_status(const struct cli_opts *o, const struct args *a)
                                            {"tcp", "tcp"},
                                            {"ca", "CA"},
                                            {"mcp", "mcp"},
+                                           {"e2b", "E2B's API"},
                                            {"metrics", "metrics"},
                                            {"state_dir", "state"},
                                            {"audit_dir", "audit log"},

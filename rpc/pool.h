@@ -1,7 +1,7 @@
 /* rpc/pool.h - channels to one target, for those whose calls are many and last.
  *
- * A server takes so many calls on a connection (RPC_STREAMS_MAX); what is asked beyond waits until one
- * of them has ended, whoever's it is.  A pool asks on another connection.
+ * A server takes so many calls on a connection (RPC_STREAMS_MAX); what is asked beyond waits until
+ * one of them has ended, whoever's it is.  A pool asks on another connection.
  *
  * Owns:    its channels; a connection is made when it is first needed.
  * Borrows: the SSL_CTX.

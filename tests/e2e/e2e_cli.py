@@ -80,6 +80,7 @@ def comes_up(c):
     s = c.json("status")
     names = {one["name"]: one for one in s["processes"]}
     check("status names driver, endpoint and audit log", s["driver"] in DRIVERS and s["endpoints"]["grpc"].startswith("unix:") and os.path.isdir(s["audit_dir"]), s)
+    check("… and where MCP and E2B's API are, on one port", s["endpoints"]["mcp"] == s["endpoints"]["e2b"] + "/mcp", s["endpoints"])
     equal("… and the processes", set(names), {"supervisor", "redis", "audit", "scheduler", "worker", "gateway"})
     for name in ("audit", "scheduler", "worker"):
         with urllib.request.urlopen(names[name]["metrics"], timeout=soon(10)) as answer:
