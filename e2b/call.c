@@ -459,6 +459,18 @@ int e2b_path(const struct e2b_call *c, const char *path, char *out, size_t size)
     return n > 0 && (size_t)n < size ? 0 : -1;
 }
 
+int e2b_env_check(const json_t *object, struct cl_err *err)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)object, name, value)
+    {
+        if (!json_is_string(value))
+            return cl_fail(err, CL_E_INVALID, 0, "environment '%.40s' is no text", name);
+    }
+    return 0;
+}
+
 static size_t add_vars(struct e2b_env *env, const json_t *object)
 {
     const char *name;
@@ -478,6 +490,8 @@ int e2b_env_make(struct e2b_call *c, const json_t *object, struct e2b_env *ret_e
                  struct cl_err *err)
 {
     *ret_env = (struct e2b_env){0};
+    if (e2b_env_check(object, err) < 0)
+        return -1;
     if (c->grant->env[0] &&
         mcp_json_parse(c->grant->env, strlen(c->grant->env), &ret_env->grant, err) < 0)
         return -1;

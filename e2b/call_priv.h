@@ -134,6 +134,8 @@ struct e2b_env {
     size_t n;
     json_t *grant; /* owned: the texts are its */
 };
+/* INVALID unless all values of the object are texts; NULL is fine. */
+int e2b_env_check(const json_t *object, struct cl_err *err) CL_MUST;
 int e2b_env_make(struct e2b_call *c, const json_t *object, struct e2b_env *ret_env,
                  struct cl_err *err) CL_MUST;
 void e2b_env_free(struct e2b_env *env);

@@ -158,22 +158,10 @@ static int add_metadata(struct label_list *l, json_t *metadata, struct cl_err *e
     return 0;
 }
 
-static int check_env(json_t *env, struct cl_err *err)
-{
-    const char *name;
-    json_t *value;
-    json_object_foreach(env, name, value)
-    {
-        if (!json_is_string(value))
-            return cl_fail(err, CL_E_INVALID, 0, "envVars '%.40s' is no text", name);
-    }
-    return 0;
-}
-
 /* Refused rather than left out: what cannot be had must not look as if it were. */
 static int check_wishes(const json_t *body, struct cl_err *err)
 {
-    static const char *const absent[] = {"mcp", "volumeMounts", "iam"};
+    static const char *const absent[] = {"mcp", "volumeMounts", "iam", "network"};
     for (size_t i = 0; i < CL_COUNT(absent); i++) {
         const json_t *v = json_object_get(body, absent[i]);
         if (v && !json_is_null(v))
@@ -194,7 +182,7 @@ static int ask_create(struct e2b_call *c, struct label_list *labels, struct cl_e
     json_t *env = json_object_get(c->body, "envVars");
     if (!name || !name[0])
         return cl_fail(err, CL_E_INVALID, 0, "templateID is missing");
-    if (check_wishes(c->body, err) < 0 || check_env(env, err) < 0 ||
+    if (check_wishes(c->body, err) < 0 || e2b_env_check(env, err) < 0 ||
         add_metadata(labels, json_object_get(c->body, "metadata"), err) < 0)
         return -1;
     struct creation *w = e2b_work_new(c, sizeof *w, creation_free);

@@ -161,6 +161,8 @@ def bad_input(c):
             ("metadata that is no text", 400, a.call("POST", "/v2/sandboxes", {"templateID": "base", "metadata": {"a": 1}})),
             ("an environment that is too large", 413, a.call("POST", "/v2/sandboxes", {"templateID": "base", "envVars": {"A": "x" * 7000}})),
             ("what cannot be had", 501, a.call("POST", "/v2/sandboxes", {"templateID": "base", "volumeMounts": [{"name": "a", "path": "/b"}]})),
+            ("rules for a network", 501, a.call("POST", "/v2/sandboxes", {"templateID": "base", "network": {"allowOut": ["a.org"]}})),
+            ("an environment that is no text", 400, a.call("POST", "/v2/sandboxes", {"templateID": "base", "envVars": {"A": 1}})),
             ("a timeout of no time", 400, a.call("POST", f"/sandboxes/{box['sandboxID']}/timeout", {"timeout": 0})),
             ("a query that is malformed", 400, a.call("GET", "/files?path=%zz", **token)),
             ("a file without a name", 400, a.call("GET", "/files", **token)),
@@ -180,6 +182,8 @@ def bad_input(c):
     except ConnectionError:  # answered before its end, and closed
         status = 413
     equal("more than a body may have is refused", status, 413)
+    check("a command's environment that is no text", '"code":"invalid_argument"' in str(a.call(
+        "POST", "/process.Process/Start", envelope({"process": {"cmd": "true", "envs": {"A": 1}}}), **token)[1]))
     check("a stream says it in its last message", '"code":"invalid_argument"' in str(a.call("POST", "/process.Process/Start", b"x", **token)[1]))
     equal("and the sandbox has not minded", "aGVsbG8K" in a.run(box, "echo hello")[1], True)
     a.call("DELETE", "/sandboxes/" + box["sandboxID"])
