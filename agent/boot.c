@@ -300,6 +300,7 @@ int boot_run(struct boot *ret_boot, struct cl_err *err)
     if (load_modules(err) < 0 || mount_root(&args, &scratch, err) < 0 || mount_dev(err) < 0 ||
         open_channel(&chan, err) < 0 || switch_root(err) < 0 || loopback_up(err) < 0)
         return cl_wrap(err, "boot");
+    ret_boot->sensor_us = args.sensor_us;
     ret_boot->chan_fd = cl_steal_fd(&chan);
     ret_boot->scratch_fd = cl_steal_fd(&scratch);
     return 0;

@@ -140,6 +140,12 @@ int cgroup_make(const struct cgroups *groups, uint64_t id, int *ret_fd, struct c
     return 0;
 }
 
+uint64_t cgroup_id(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
 void cgroup_kill(int fd)
 {
     (void)write_file(fd, "cgroup.kill", "1", NULL);

@@ -36,6 +36,8 @@ uint64_t cgroups_cpu_ns(const struct cgroups *groups);
 
 /* Make exec-<id>; *ret_fd is its folder, for clone3() and the calls below. */
 int cgroup_make(const struct cgroups *groups, uint64_t id, int *ret_fd, struct cl_err *err) CL_MUST;
+/* The kernel's number for it; 0 = none. */
+uint64_t cgroup_id(int fd);
 /* Kill all its members, also those that left their session. */
 void cgroup_kill(int fd);
 /* False while members are still dying. */

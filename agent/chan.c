@@ -37,6 +37,11 @@ bool chan_has_room_for_replies(const struct chan *chan)
     return chan->out.len < CHAN_OUT_REQUEST_MARK;
 }
 
+bool chan_has_room_for_events(const struct chan *chan)
+{
+    return chan->out.len < CHAN_OUT_EVENTS_MARK;
+}
+
 int chan_fill(struct chan *chan, struct cl_err *err)
 {
     /* Small steps: the buffer grows to a command's size only when one is that large. */

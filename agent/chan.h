@@ -22,6 +22,7 @@ enum {
      * worker that sends without reading cannot make the agent hold more than the third. */
     CHAN_OUT_DATA_MARK = 128 * 1024,
     CHAN_OUT_REQUEST_MARK = 512 * 1024,
+    CHAN_OUT_EVENTS_MARK = 1024 * 1024, /* what the sensor saw, before the end of an exec */
     CHAN_OUT_MAX = 2 * 1024 * 1024,
 };
 
@@ -39,9 +40,10 @@ void chan_fini(struct chan *chan);
 
 /* Queue a frame.  Fails only when it is too large or memory is short. */
 int chan_send(struct chan *chan, const Cloche__V1__GuestFrame *frame, struct cl_err *err) CL_MUST;
-/* May user output, may requests be taken now? */
+/* May user output, requests, what the sensor saw be taken now? */
 bool chan_has_room_for_data(const struct chan *chan);
 bool chan_has_room_for_replies(const struct chan *chan);
+bool chan_has_room_for_events(const struct chan *chan);
 
 /* Read what is there (one buffer at most), write what the port takes. */
 int chan_fill(struct chan *chan, struct cl_err *err) CL_MUST;

@@ -63,10 +63,10 @@ static const char *value_of(const char *word, const char *name)
     return strncmp(word, name, n) == 0 ? word + n : NULL;
 }
 
-static int take_bytes(const char *name, const char *value, uint64_t *ret, struct cl_err *err)
+static int take_number(const char *name, const char *value, uint64_t *ret, struct cl_err *err)
 {
     if (!parse_number(value, strlen(value), ret))
-        return cl_fail(err, CL_E_INVALID, 0, "%s: want a number of bytes", name);
+        return cl_fail(err, CL_E_INVALID, 0, "%s: want a number", name);
     return 0;
 }
 
@@ -78,9 +78,11 @@ static int take_word(const char *word, struct boot_args *args, struct cl_err *er
         return parse_verity(value, &args->verity, err);
     }
     if ((value = value_of(word, "cloche.scratch=")) != NULL)
-        return take_bytes("cloche.scratch", value, &args->scratch_bytes, err);
+        return take_number("cloche.scratch", value, &args->scratch_bytes, err);
     if ((value = value_of(word, "cloche.fault_around=")) != NULL)
-        return take_bytes("cloche.fault_around", value, &args->fault_around, err);
+        return take_number("cloche.fault_around", value, &args->fault_around, err);
+    if ((value = value_of(word, "cloche.sensor_us=")) != NULL)
+        return take_number("cloche.sensor_us", value, &args->sensor_us, err);
     if (strcmp(word, "cloche.disk=1") == 0)
         args->has_disk = true;
     else if (strcmp(word, "cloche.noverity=1") == 0)

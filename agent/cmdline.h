@@ -32,11 +32,13 @@ struct boot_args {
     struct verity_args verity;
     uint64_t scratch_bytes; /* of the tmpfs, where there is no disk; 0 = half of the memory */
     uint64_t fault_around;  /* bytes of a file that a page fault maps; 0 = the kernel's own */
+    uint64_t sensor_us;     /* between two looks at what the sensor saw; 0 = the agent's own */
     bool has_disk;          /* the writable layer is on the disk with the serial "scratch" */
 };
 
 /* cloche.verity=<root hash>:<data blocks>:<hash start block>:<salt>  cloche.noverity=1
- * cloche.scratch=<bytes>  cloche.fault_around=<bytes>  cloche.disk=1.  INVALID names the word. */
+ * cloche.scratch=<bytes>  cloche.fault_around=<bytes>  cloche.sensor_us=<microseconds>
+ * cloche.disk=1.  INVALID names the word. */
 int cmdline_parse(const char *text, struct boot_args *ret_args, struct cl_err *err) CL_MUST;
 
 #endif

@@ -82,6 +82,11 @@ static const Cloche__V1__GuestChannel out_channels[] = {
     CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_STDERR,
 };
 
+uint64_t context_cgroup(const struct context *c)
+{
+    return c->room.cgroup_id;
+}
+
 const char *context_id(const struct context *c)
 {
     return c->id;
@@ -320,6 +325,8 @@ static int answer_cell(struct context *c, Cloche__V1__GuestCellEnded *body, stru
     body->execution_count = c->count;
     body->wall_ns = cl_now_ns() - c->cell.started_ns;
     body->state = state_of(c);
+    if (sensor_tell(c->world->sensor, chan, err) < 0)
+        return -1;
     return send_cell_ended(gate, chan, stream, body, err);
 }
 

@@ -49,6 +49,8 @@ int context_new(const struct room_world *world, const struct context_spec *spec,
 void context_free(struct context *c);
 
 const char *context_id(const struct context *c);
+/* The kernel's number for its interpreter's cgroup. */
+uint64_t context_cgroup(const struct context *c);
 /* It was deleted, and all its processes are gone. */
 bool context_is_gone(const struct context *c);
 /* It is on its way there: its name may not be used. */

@@ -167,6 +167,14 @@ void contexts_reseed(struct contexts *cs)
             context_reseed(cs->all[i]);
 }
 
+const char *contexts_by_cgroup(const struct contexts *cs, uint64_t cgroup)
+{
+    for (size_t i = 0; i < CL_COUNT(cs->all); i++)
+        if (cs->all[i] && context_cgroup(cs->all[i]) == cgroup)
+            return context_id(cs->all[i]);
+    return "";
+}
+
 void contexts_wait(const struct contexts *cs, struct gate *gate, const struct chan *chan,
                    struct waits *waits)
 {

@@ -26,6 +26,8 @@ int contexts_run(struct contexts *cs, uint64_t stream, const Cloche__V1__GuestCe
                  struct gate *gate, struct chan *chan, struct cl_err *err) CL_MUST;
 void contexts_reset(struct contexts *cs, uint64_t stream);
 void contexts_reseed(struct contexts *cs);
+/* The id of the context whose interpreter runs in there; "" = none's. */
+const char *contexts_by_cgroup(const struct contexts *cs, uint64_t cgroup);
 void contexts_wait(const struct contexts *cs, struct gate *gate, const struct chan *chan,
                    struct waits *waits);
 int contexts_turn(struct contexts *cs, struct gate *gate, struct chan *chan,

@@ -48,6 +48,11 @@ uint64_t exec_stream(const struct exec *exec)
     return exec->stream;
 }
 
+uint64_t exec_cgroup(const struct exec *exec)
+{
+    return exec->room.cgroup_id;
+}
+
 bool exec_is_gone(const struct exec *exec)
 {
     return exec->state == EXEC_ENDED && exec->room.pid == 0 && exec->room.cgroup_fd < 0;
@@ -293,7 +298,8 @@ static int send_ended(struct exec *exec, struct chan *chan, struct cl_err *err)
     return chan_send(chan, &frame, err);
 }
 
-/* Send what is left in the pipes, then the end.  Without a stream nobody wants it. */
+/* Send what is left in the pipes, what its processes did, then the end.  Without a stream nobody
+ * wants it. */
 static int drain(struct exec *exec, struct gate *gate, struct chan *chan, struct cl_err *err)
 {
     struct gate_stream *stream = gate_find(gate, exec->stream);
@@ -309,7 +315,8 @@ static int drain(struct exec *exec, struct gate *gate, struct chan *chan, struct
         if (outlet_end(out, stream, chan, err) < 0)
             return -1;
     }
-    if (stream && send_ended(exec, chan, err) < 0)
+    if (stream &&
+        (sensor_tell(exec->room.world->sensor, chan, err) < 0 || send_ended(exec, chan, err) < 0))
         return -1;
     gate_close(gate, exec->stream);
     inlet_fini(&exec->in);

@@ -27,6 +27,8 @@ int exec_start(const struct room_world *world, uint64_t stream, const Cloche__V1
 void exec_free(struct exec *exec);
 
 uint64_t exec_stream(const struct exec *exec);
+/* The kernel's number for its cgroup. */
+uint64_t exec_cgroup(const struct exec *exec);
 /* The stream was ended and every process and the cgroup are gone. */
 bool exec_is_gone(const struct exec *exec);
 /* Say what to wait for. */

@@ -156,6 +156,7 @@ int gate_admit(struct gate *gate, const Cloche__V1__GuestFrame *frame, enum gate
     case CLOCHE__V1__GUEST_FRAME__BODY_CELL_ENDED:
     case CLOCHE__V1__GUEST_FRAME__BODY_STATS:
     case CLOCHE__V1__GUEST_FRAME__BODY_PONG:
+    case CLOCHE__V1__GUEST_FRAME__BODY_EVENTS:
     case _CLOCHE__V1__GUEST_FRAME__BODY__CASE_IS_INT_SIZE:
         break;
     }

@@ -35,7 +35,10 @@ int room_open(struct room *room, const struct room_world *world, uint64_t id,
     *room = (struct room){
         .id = id, .pidfd = -1, .ctl = -1, .cgroup_fd = -1, .world = world, .who = who};
     exec_env_tmpdir(room->tmpdir);
-    return cgroup_make(world->groups, id, &room->cgroup_fd, err);
+    if (cgroup_make(world->groups, id, &room->cgroup_fd, err) < 0)
+        return -1;
+    room->cgroup_id = cgroup_id(room->cgroup_fd);
+    return 0;
 }
 
 /* A process in namespaces of its own, in the room's cgroup from its first instruction. */

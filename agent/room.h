@@ -16,19 +16,22 @@
 #include "agent/cgroup.h"
 #include "agent/exec_env.h"
 #include "agent/exec_init.h"
+#include "agent/sensor.h"
 
 /* What every room needs from the agent. */
 struct room_world {
     const struct cgroups *groups;
     int userns_fd;
+    struct sensor *sensor;
 };
 
 struct room {
-    uint64_t id;   /* names the cgroup */
-    pid_t pid;     /* of its init, at the end of the sweeper; 0 once reaped */
-    int pidfd;     /* -1 once reaped */
-    int ctl;       /* reports in, signals out */
-    int cgroup_fd; /* -1 once removed */
+    uint64_t id;        /* names the cgroup */
+    pid_t pid;          /* of its init, at the end of the sweeper; 0 once reaped */
+    int pidfd;          /* -1 once reaped */
+    int ctl;            /* reports in, signals out */
+    int cgroup_fd;      /* -1 once removed */
+    uint64_t cgroup_id; /* as the kernel's own programs know it */
     const struct room_world *world;
     const struct person *who;
     char tmpdir[EXEC_TMPDIR_LEN];

@@ -19,6 +19,7 @@
 #include "agent/identity.h"
 #include "agent/language.h"
 #include "agent/person.h"
+#include "agent/sensor.h"
 #include "agent/stats.h"
 #include "agent/text.h"
 #include "agent/waits.h"
@@ -42,6 +43,7 @@ struct serve {
     struct exec *execs[GATE_STREAMS_MAX];  /* owned */
     struct files *files[GATE_STREAMS_MAX]; /* owned */
     struct contexts contexts;
+    struct sensor sensor;
 };
 
 /* --- answers ---------------------------------------------------------------------------------- */
@@ -49,8 +51,8 @@ struct serve {
 static int send_hello(struct serve *s, struct cl_err *err)
 {
     static char pty[] = "pty", root[] = "userns-root", again[] = "identity-again";
-    static char code[] = "code";
-    char *features[] = {pty, root, again, code};
+    static char code[] = "code", watch[] = "watch";
+    char *features[] = {pty, root, again, code, watch};
     char build[] = CLOCHE_VERSION "+" AGENT_SOURCE_DIGEST;
     Cloche__V1__GuestHello body;
     cloche__v1__guest_hello__init(&body);
@@ -64,11 +66,21 @@ static int send_hello(struct serve *s, struct cl_err *err)
     return chan_send(&s->chan, &frame, err);
 }
 
+/* Without the sensor the guest is as useful; who asked for it hears why it is not there. */
+static void begin_watch(struct serve *s, bool watch, struct cl_err *why,
+                        Cloche__V1__GuestIdentityDone *body)
+{
+    body->watched = sensor_begin(&s->sensor, watch, why) == 0 && watch;
+    text_repair(why->text);
+    body->unwatched = why->text;
+}
+
 static int take_identity(struct serve *s, const Cloche__V1__GuestIdentity *id, struct cl_err *err)
 {
-    struct cl_err failure = {0};
+    struct cl_err failure = {0}, unwatched = {0};
     Cloche__V1__GuestIdentityDone body;
     cloche__v1__guest_identity_done__init(&body);
+    begin_watch(s, id->watch, &unwatched, &body); /* first: nothing of this tenant has run */
     if (identity_apply(&s->identity, id, &s->groups, s->scratch_fd, &failure) < 0) {
         text_repair(failure.text);
         body.error = failure.text;
@@ -336,7 +348,9 @@ static int turn_streams(struct serve *s, struct cl_err *err)
             s->files[i] = NULL;
         }
     }
-    return contexts_turn(&s->contexts, &s->gate, &s->chan, err);
+    if (contexts_turn(&s->contexts, &s->gate, &s->chan, err) < 0)
+        return -1;
+    return sensor_turn(&s->sensor, &s->chan, err);
 }
 
 static void wait_for_events(struct serve *s, bool left)
@@ -349,6 +363,7 @@ static void wait_for_events(struct serve *s, bool left)
         if (s->files[i])
             files_wait(s->files[i], &s->gate, &s->chan, &waits);
     contexts_wait(&s->contexts, &s->gate, &s->chan, &waits);
+    sensor_wait(&s->sensor, &s->chan, &waits);
     short events = 0;
     if (chan_has_room_for_replies(&s->chan))
         events |= POLLIN;
@@ -377,6 +392,15 @@ static int turn(struct serve *s, struct cl_err *err)
     return 0;
 }
 
+static struct sensor_owner owner_of(const void *arg, uint64_t cgroup)
+{
+    const struct serve *s = arg;
+    for (size_t i = 0; i < CL_COUNT(s->execs); i++)
+        if (s->execs[i] && exec_cgroup(s->execs[i]) == cgroup)
+            return (struct sensor_owner){.stream = exec_stream(s->execs[i]), .context = ""};
+    return (struct sensor_owner){.context = contexts_by_cgroup(&s->contexts, cgroup)};
+}
+
 /* User code must not be able to take the agent down with it. */
 static int harden(struct cl_err *err)
 {
@@ -393,12 +417,13 @@ static int harden(struct cl_err *err)
 int serve_run(struct boot *boot, struct cl_err *err)
 {
     static struct serve s; /* the one object of the process; too large for a comfortable stack */
-    s.world = (struct room_world){.groups = &s.groups, .userns_fd = -1};
+    s.world = (struct room_world){.groups = &s.groups, .userns_fd = -1, .sensor = &s.sensor};
     s.scratch_fd = cl_steal_fd(&boot->scratch_fd);
     chan_init(&s.chan, cl_steal_fd(&boot->chan_fd));
     gate_init(&s.gate);
     identity_init(&s.identity);
     contexts_init(&s.contexts, &s.world);
+    sensor_init(&s.sensor, boot->sensor_us, owner_of, &s);
     if (harden(err) < 0 || language_install(err) < 0 || cgroups_open(&s.groups, err) < 0 ||
         person_namespace_open(&s.world.userns_fd, err) < 0 || send_hello(&s, err) < 0)
         return -1;

@@ -13,7 +13,8 @@
 
 enum {
     WAITS_CONTEXTS = 16 * 6, /* CONTEXTS_MAX, the fds of each */
-    WAITS_MAX = 1 + GATE_STREAMS_MAX * 5 + WAITS_CONTEXTS,
+    WAITS_SENSOR = 2,        /* a ring each */
+    WAITS_MAX = 1 + GATE_STREAMS_MAX * 5 + WAITS_CONTEXTS + WAITS_SENSOR,
 };
 
 struct waits {

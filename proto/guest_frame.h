@@ -16,7 +16,7 @@
 
 enum {
     GUEST_PROTOCOL_MAJOR = 1,
-    GUEST_PROTOCOL_MINOR = 1, /* 1: GuestClock */
+    GUEST_PROTOCOL_MINOR = 2, /* 1: GuestClock; 2: GuestEvents */
     GUEST_FRAME_HEADER = 4,
     GUEST_FRAME_MAX = 65536,                 /* of the agent */
     GUEST_COMMAND_MAX = 1024 * 1024 + 65536, /* of the worker: an Exec carries argv and env */

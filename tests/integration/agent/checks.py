@@ -574,6 +574,112 @@ def the_open_tier_keeps_vsock_shut(g):
     expect(out[0] == 1 and out[2] == 0, list(out))
 
 
+# --- what user code does is told -----------------------------------------------------------------
+def watched(g, run):
+    """The events of what run() does, after an identity that asks for them; nothing of them may be lost."""
+    g.events, g.seen = [], 0
+    done = g.identify(watch=True)
+    expect(done.watched and not done.unwatched, done)
+    run()
+    expect(g.lost == 0 and g.seen == len(g.events), g.seen, g.lost, len(g.events))
+    expect(sorted(e.number for e in g.events) == list(range(1, g.seen + 1)), [e.number for e in g.events])
+    return sorted(g.events, key=lambda e: e.number)
+
+
+def of(events, kind):
+    return [e for e in events if e.kind == getattr(pb, "GUEST_EVENT_KIND_" + kind)]
+
+
+@check
+def nothing_is_told_unasked(g):
+    g.events = []
+    g.identify()
+    exited(g.run("/bin/true; : > /tmp/unasked"))
+    g.ping()
+    expect(not g.events, g.events)
+
+
+@check
+def programs_and_writes_are_told_before_the_end(g):
+    stream = []
+
+    def run():
+        stream.append(g.start(["/bin/sh", "-c", "cp /etc/hostname /tmp/told; cat /tmp/told >> /tmp/told2; readlink -f /tmp/../bin/sh"], no_stdin=True))
+        shell = exited(g.finish(stream[0])).strip()
+        expect(g.seen > 0, "the exec has ended, and nothing was told")
+        stream.append(shell)
+
+    events = watched(g, run)
+    programs = of(events, "EXEC")
+    expect([list(e.argv) for e in programs] == [
+        ["/bin/sh", "-c", "cp /etc/hostname /tmp/told; cat /tmp/told >> /tmp/told2; readlink -f /tmp/../bin/sh"],
+        ["cp", "/etc/hostname", "/tmp/told"], ["cat", "/tmp/told"], ["readlink", "-f", "/tmp/../bin/sh"]], programs)
+    expect(programs[0].path == stream[1], programs[0], stream)  # the file that runs, not the link
+    expect(all(e.uid == 1000 and e.stream == stream[0] and not e.cut for e in events), events)
+    expect(all(e.parent == programs[0].pid for e in programs[1:]), programs)
+    made = [(e.path, e.created, e.comm) for e in of(events, "WRITE")]
+    expect(made == [("/tmp/told", True, "cp"), ("/tmp/told2", True, "sh")], made)
+    expect(len({e.at_ns for e in events}) == len(events) and [e.at_ns for e in events] == sorted(e.at_ns for e in events), events)
+
+
+@check
+def arguments_are_told_as_they_are_and_cut_where_they_are_long(g):
+    events = watched(g, lambda: exited(g.run(["/bin/true", "", "a b", "\u00fc", "x" * 600, "never"])))
+    argv = list(of(events, "EXEC")[0].argv)
+    expect(argv[:4] == ["/bin/true", "", "a b", "\u00fc"] and set(argv[4]) == {"x"} and len(argv) == 5, argv)
+    expect(of(events, "EXEC")[0].cut and sum(len(a.encode()) + 1 for a in argv) <= 513, events)
+    events = watched(g, lambda: exited(g.run("printf '\\377' > /tmp/name; /bin/echo $(cat /tmp/name)")))
+    expect(["/bin/echo", "\\xff"] in [list(e.argv) for e in of(events, "EXEC")], events)
+
+
+@check
+def what_runs_without_a_file_is_told(g):
+    script = ("my $fd = syscall(319, my $n = 'ghost', 0); open(my $in, '<', '/bin/true'); binmode $in; my $all = do { local $/; <$in> };"
+              " open(my $out, '>&=', $fd); binmode $out; print $out $all; $out->flush(); exec {\"/proc/self/fd/$fd\"} 'innocent';")
+    events = watched(g, lambda: exited(g.run(["perl", "-MIO::Handle", "-e", script])))
+    expect([(e.path, list(e.argv)) for e in of(events, "EXEC")][-1] == ("/memfd:ghost (deleted)", ["innocent"]), events)
+
+
+@check
+def refused_system_calls_are_told(g):
+    names = list(ROWS)
+    expect(file_op(g, "WRITE", "calls", syscall_program([ROWS[n] for n in names]), mode=0o755)[0].error_number == 0)
+    for who, uid in ((USER, 1000), (AS_ROOT, 0)):
+        events = of(watched(g, lambda: g.run(["/home/user/calls"], user=who)), "DENIED")
+        wanted = [n.split("(")[0] for n in names if n != "clone3"]
+        expect([e.call for e in events] == wanted, [e.call for e in events], wanted)
+        expect(all(e.uid == uid and e.comm == "calls" for e in events), events)
+        expect([list(e.args) for e in events if e.call == "socket"] == [[17, 3, 0], [38, 5, 0], [40, 1, 0]], events)
+
+
+@check
+def where_sockets_go_is_told(g):
+    script = ("use Socket; socket(my $a, PF_INET, SOCK_STREAM, 0); connect($a, pack_sockaddr_in(80, inet_aton('192.0.2.7')));"
+              "socket(my $b, PF_INET, SOCK_DGRAM, 0); bind($b, pack_sockaddr_in(4444, INADDR_LOOPBACK));"
+              "socket(my $c, PF_UNIX, SOCK_STREAM, 0); connect($c, pack_sockaddr_un('/tmp/no such'));"
+              "connect($c, pack('S a*', 1, \"\\0hidden\")); print 1")
+    events = watched(g, lambda: expect(exited(g.run(["perl", "-e", script])) == "1"))
+    seen = [(e.kind, e.address, e.port, e.path) for e in events if e.kind != pb.GUEST_EVENT_KIND_EXEC]
+    to, at = pb.GUEST_EVENT_KIND_CONNECT, pb.GUEST_EVENT_KIND_BIND
+    expect(seen == [(to, "192.0.2.7", 80, ""), (at, "127.0.0.1", 4444, ""), (to, "", 0, "/tmp/no such"), (to, "", 0, "@hidden")], seen)
+
+
+@check
+def tracing_is_told(g):
+    script = "my $p = fork; sleep 30 if !$p; syscall(101, 16, $p, 0, 0); print $p; kill 9, $p"
+    events = watched(g, lambda: exited(g.run(["perl", "-e", script])))
+    traced = of(events, "TRACE")
+    expect(len(traced) == 1 and traced[0].target > traced[0].pid, events)
+
+
+@check
+def each_identity_begins_anew(g):
+    first = watched(g, lambda: exited(g.run("/bin/true; /bin/true")))
+    second = watched(g, lambda: exited(g.run("/bin/true")))
+    expect(len(of(first, "EXEC")) == 3 and len(of(second, "EXEC")) == 2 and second[0].number == 1, first, second)
+    g.identify()  # and the checks that follow are not watched
+
+
 @check
 def foreign_architecture_is_killed(g):
     code = b"\xb8\x14\0\0\0\xcd\x80" + b"\x31\xff\xb8\xe7\0\0\0\x0f\x05"  # int 0x80: getpid
@@ -620,6 +726,23 @@ def frame_for_the_worker(g):
 BROKEN = [exec_before_identity, garbage, empty_body, credit_overrun, frame_for_the_worker]
 
 
+def a_flood_loses_only_its_own_kind_and_says_how_much():
+    g = Guest(IMAGE, extra_append="cloche.sensor_us=2000000")  # the rings are looked at every 2 s only
+    try:
+        g.hello()
+        expect(g.identify(watch=True).watched)
+        script = "for my $i (1..8000) { open(my $f, '>', '/tmp/flood') or die } exec '/bin/echo', 'after'"
+        exited(g.run(["perl", "-e", script], timeout=120))
+        writes, programs = of(g.events, "WRITE"), of(g.events, "EXEC")
+        print("      8000 files opened: %d told, %d lost" % (len(writes), g.lost))
+        expect(g.lost > 0 and len(writes) + g.lost == 8000 and g.seen == len(g.events) + g.lost, len(writes), g.seen, g.lost)
+        expect([list(e.argv)[0] for e in programs] == ["perl", "/bin/echo"], programs)
+        numbers = {e.number for e in g.events}
+        expect(len(numbers) == len(g.events) and max(numbers) <= g.seen, max(numbers), g.seen)
+    finally:
+        g.kill()
+
+
 def clones_of_a_snapshot_differ():
     """The template is identified and warm; each clone gets an identity of its own."""
     seen = set()
@@ -655,7 +778,7 @@ def main():
         expect(not guest.identify().error)
         work = [(f.__name__, lambda f=f: f(guest)) for f in CHECKS]
         work += [("power off: " + f.__name__, lambda f=f: powers_off(f)) for f in BROKEN]
-        work.append(("clones_of_a_snapshot_differ", clones_of_a_snapshot_differ))
+        work += [(f.__name__, f) for f in (a_flood_loses_only_its_own_kind_and_says_how_much, clones_of_a_snapshot_differ)]
         for name, run in work:
             begin = time.monotonic()
             try:

@@ -93,6 +93,8 @@ class Guest:
         self.inbox = {}  # stream -> frames not taken yet
         self.credit = {}  # stream -> bytes that we may send
         self.auto_window = set()  # streams whose data is acknowledged at once
+        self.events = []  # GuestEvent, in the order of their frames
+        self.seen = self.lost = 0  # as the newest GuestEvents says
 
     # --- frames
     def send(self, stream=0, **body):
@@ -125,6 +127,10 @@ class Guest:
             if kind == "window":
                 self.credit[frame.stream] = self.credit.get(frame.stream, 0) + frame.window.bytes
                 continue
+            if kind == "events":
+                self.events += frame.events.events
+                self.seen, self.lost = frame.events.seen, frame.events.lost
+                continue
             if kind == "data" and frame.stream in self.auto_window and frame.data.bytes:
                 self.send(frame.stream, window=pb.GuestWindow(bytes=len(frame.data.bytes)))
             self.inbox.setdefault(frame.stream, []).append(frame)
@@ -146,12 +152,12 @@ class Guest:
         self.hello_seconds = time.monotonic() - self.spawned
         return frame.hello
 
-    def identify(self, hostname="sbx-test", pids=0, scratch=0, entropy=None, wall_ns=None):
+    def identify(self, hostname="sbx-test", pids=0, scratch=0, entropy=None, wall_ns=None, watch=False):
         self.send(identity=pb.GuestIdentity(
             entropy=os.urandom(32) if entropy is None else entropy,
             wall_clock_ns=time.time_ns() if wall_ns is None else wall_ns,
             hostname=hostname, machine_id="0123456789abcdef" * 2,
-            limits=pb.GuestLimits(pids=pids, scratch_bytes=scratch)))
+            limits=pb.GuestLimits(pids=pids, scratch_bytes=scratch), watch=watch))
         frame = self.take(0)
         assert frame.WhichOneof("body") == "identity_done", frame
         return frame.identity_done

@@ -17,7 +17,7 @@ static void test_a_whole_line_is_understood(void **state)
     struct boot_args args;
     const char *text =
         "console=ttyS0 quiet cloche.verity=" HASH ":100:101:00ff cloche.scratch=65536 "
-        "cloche.fault_around=262144\n";
+        "cloche.fault_around=262144 cloche.sensor_us=20000\n";
     assert_int_equal(cmdline_parse(text, &args, NULL), 0);
     assert_true(args.has_verity && !args.noverity);
     assert_string_equal(args.verity.root_hash, HASH);
@@ -26,6 +26,7 @@ static void test_a_whole_line_is_understood(void **state)
     assert_int_equal(args.verity.hash_start, 101);
     assert_int_equal(args.scratch_bytes, 65536);
     assert_int_equal(args.fault_around, 262144);
+    assert_int_equal(args.sensor_us, 20000);
 }
 
 static void test_without_a_hash_the_boot_is_refused(void **state)

@@ -1,0 +1,60 @@
+/* agent/sensor.h - what user code does, as the guest's kernel sees it, on its way to the worker.
+ *
+ *   kernel: programs on hooks (sensor/sensor.bpf.c) ─► two rings ─► sensor_tell() ─► GuestEvents
+ *
+ * Owns:    the programs, the rings' mappings, the counters.
+ * Thread:  the agent's only one; nothing here blocks.
+ * Limits:  a ring is 128 KiB; what finds it full is lost and counted.  Without a bound user code
+ *          could fill the agent's memory.
+ * It is loaded once, before the template's snapshot, so that a clone pays nothing for it; each
+ * identity says whether it watches, and begins its count anew.
+ */
+#ifndef CL_AGENT_SENSOR_H
+#define CL_AGENT_SENSOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/chan.h"
+#include "agent/sensor/event.h"
+#include "agent/waits.h"
+#include "base/err.h"
+
+/* Whose doing it was: the exec's stream, or the code context's id (borrowed), by its cgroup. */
+struct sensor_owner {
+    uint64_t stream;
+    const char *context; /* never NULL */
+};
+typedef struct sensor_owner sensor_owner_fn(const void *arg, uint64_t cgroup);
+
+struct sensor_ring {
+    int fd;              /* owned by the programs */
+    uint64_t *consumed;  /* mapped; the kernel reads it */
+    uint64_t *produced;  /* mapped, read-only; the kernel writes it */
+    const uint8_t *data; /* mapped, read-only, twice in a row: no record is in two pieces */
+};
+
+struct sensor {
+    struct sensor_bpf *programs; /* NULL until they are loaded */
+    struct sensor_ring rings[2]; /* few, many */
+    sensor_owner_fn *owner;
+    const void *owner_arg;
+    bool is_watching;
+    uint64_t seen_before, lost_before; /* the counters at the identity */
+    uint64_t seen_told;
+    uint64_t quiet_ns;
+    uint64_t quiet_until_ns; /* look again then: one wake-up for many events */
+};
+
+/* quiet_us: between two looks at the rings; 0 = 5 ms. */
+void sensor_init(struct sensor *sensor, uint64_t quiet_us, sensor_owner_fn *owner, const void *arg);
+/* For a new identity: drop what is in the rings, count anew, watch or do not.  Loads the programs
+ * when they are first wanted.  SYS or UNIMPL when this kernel cannot have them. */
+int sensor_begin(struct sensor *sensor, bool watch, struct cl_err *err) CL_MUST;
+/* Queue what is in the rings. */
+int sensor_tell(struct sensor *sensor, struct chan *chan, struct cl_err *err) CL_MUST;
+/* The same when it is time for it. */
+int sensor_turn(struct sensor *sensor, struct chan *chan, struct cl_err *err) CL_MUST;
+void sensor_wait(const struct sensor *sensor, const struct chan *chan, struct waits *waits);
+
+#endif

@@ -1,0 +1,73 @@
+/* agent/sensor/event.h - what the programs in the guest's kernel hand to the agent: the layout of
+ * one record of a ring, and the counters beside the rings.
+ *
+ * Shared by sensor.bpf.c and agent/sensor.c; both are of one build, so it has no version.
+ */
+#ifndef CL_AGENT_SENSOR_EVENT_H
+#define CL_AGENT_SENSOR_EVENT_H
+
+#include <linux/types.h>
+
+enum {
+    SENSOR_PATH_MAX = 256, /* with its NUL; longer ones are cut by the kernel, at the front */
+    SENSOR_ARGS_MAX = 512, /* bytes of a command line */
+    SENSOR_ADDRESS_MAX = 128,
+    SENSOR_COMM_MAX = 16,
+    SENSOR_CALL_ARGS = 3,
+    /* What an attacker can make in masses has a ring of its own, so that it cannot push the rest
+     * out.  Multiples of a page, powers of two. */
+    SENSOR_RING_BYTES = 128 * 1024,
+};
+
+enum sensor_kind {
+    SENSOR_EXEC = 1, /* path, args */
+    SENSOR_WRITE,    /* path; in the ring for masses */
+    SENSOR_CONNECT,  /* address */
+    SENSOR_BIND,     /* address */
+    SENSOR_DENIED,   /* call */
+    SENSOR_TRACE,    /* target */
+};
+
+struct sensor_event {
+    __u64
+        number; /* counts every event of the guest from 1, also those that a ring had no room for */
+    __u64 at_ns; /* CLOCK_MONOTONIC */
+    __u64 cgroup;
+    __u32 kind;
+    __u32 pid, parent; /* of processes, as the guest's kernel numbers them */
+    __u32 uid;         /* as the kernel counts, see agent/ids.h */
+    char comm[SENSOR_COMM_MAX];
+};
+
+struct sensor_exec {
+    struct sensor_event event;
+    __u32 n_args;     /* elements of argv */
+    __u32 args_bytes; /* how many of `args` were read: elements with a NUL each, then environment */
+    char path[SENSOR_PATH_MAX];
+    char args[SENSOR_ARGS_MAX];
+};
+
+struct sensor_write {
+    struct sensor_event event;
+    __u32 is_new;
+    char path[SENSOR_PATH_MAX];
+};
+
+struct sensor_address {
+    struct sensor_event event;
+    __u32 bytes;
+    __u8 address[SENSOR_ADDRESS_MAX]; /* a struct sockaddr of its family */
+};
+
+struct sensor_call {
+    struct sensor_event event;
+    __u64 number;
+    __u64 args[SENSOR_CALL_ARGS];
+};
+
+struct sensor_trace {
+    struct sensor_event event;
+    __u32 target;
+};
+
+#endif

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* agent/sensor/sensor.bpf.c - what user code of this guest does, seen by the guest's own kernel.
+ *
+ * Programs on LSM hooks, and one on the function that the kernel calls for a system call which a
+ * filter refused.  A call that is none of these costs nothing.  The hooks see what the kernel acts
+ * on: resolved paths, its own copy of an address, the arguments that a new program starts with; not
+ * user memory that another thread can change meanwhile.
+ *
+ * Owns:    two rings and the counters.  No policy: the host decides what it keeps.
+ * Errors:  an event for which a ring has no room is counted, never waited for.
+ * Offsets of kernel structures are found when it is loaded (BTF), so one build serves every kernel.
+ */
+#include <linux/bpf.h>
+/* uses what it needs of: */
+#include <bpf/bpf_helpers.h>
+/* and */
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#include "agent/ids.h"
+#include "agent/sensor/event.h"
+
+/* --- of the kernel's structures, the members that are used ------------------------------------ */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct inode {
+    unsigned short i_mode;
+};
+struct path {
+    void *dentry;
+};
+struct file {
+    struct path f_path;
+    struct inode *f_inode;
+    unsigned int f_mode;
+};
+struct task_struct {
+    int tgid;
+    struct task_struct *real_parent;
+};
+struct linux_binprm {
+    unsigned long p; /* where argv[0] lies in the new program's stack */
+    struct file *file;
+    int argc;
+    unsigned long exec; /* the end of argv's and envp's strings */
+};
+struct pt_regs {
+    unsigned long di, si, dx;
+};
+#pragma clang attribute pop
+
+enum {
+    FILE_MODE_WRITE = 0x2,
+    FILE_MODE_CREATED = 0x100000,
+    INODE_TYPE = 0170000,
+    INODE_REGULAR = 0100000,
+    TRACE_ATTACH = 0x2,
+    CALL_CLONE3 = 435, /* refused with ENOSYS on purpose (tiers.def): every libc tries it first */
+};
+
+/* --- state ------------------------------------------------------------------------------------ */
+
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, SENSOR_RING_BYTES);
+} few SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, SENSOR_RING_BYTES);
+} many SEC(".maps");
+
+__u32 watching;
+__u64 seen, lost;
+
+/* User code: all of it has ids of its own. */
+static __always_inline int is_watched(void)
+{
+    return watching && (__u32)bpf_get_current_uid_gid() >= AGENT_ID_BASE;
+}
+
+static __always_inline void fill(struct sensor_event *e, enum sensor_kind kind, __u64 number)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    e->number = number;
+    e->at_ns = bpf_ktime_get_ns();
+    e->cgroup = bpf_get_current_cgroup_id();
+    e->kind = kind;
+    e->pid = bpf_get_current_pid_tgid() >> 32;
+    e->parent = task->real_parent->tgid;
+    e->uid = bpf_get_current_uid_gid();
+    bpf_get_current_comm(e->comm, sizeof e->comm);
+}
+
+/* A record of that type in that ring, with its head filled in; a macro, because the verifier wants
+ * to see a constant size. */
+#define BEGIN(ring, type, kind) \
+    ({ \
+        __u64 number = __sync_fetch_and_add(&seen, 1) + 1; \
+        struct type *record = bpf_ringbuf_reserve(&ring, sizeof *record, 0); \
+        if (record) \
+            fill(&record->event, kind, number); \
+        else \
+            __sync_fetch_and_add(&lost, 1); \
+        record; \
+    })
+
+/* --- programs --------------------------------------------------------------------------------- */
+
+/* The new program's image and rights are in place, nothing of it has run. */
+SEC("lsm/bprm_committed_creds")
+int BPF_PROG(on_exec, struct linux_binprm *bprm)
+{
+    if (!is_watched())
+        return 0;
+    struct sensor_exec *e = BEGIN(few, sensor_exec, SENSOR_EXEC);
+    if (!e)
+        return 0;
+    __u64 bytes = bprm->exec - bprm->p;
+    if (bytes > SENSOR_ARGS_MAX)
+        bytes = SENSOR_ARGS_MAX;
+    e->n_args = bprm->argc;
+    e->args_bytes = bpf_probe_read_user(e->args, bytes, (void *)bprm->p) == 0 ? bytes : 0;
+    if (bpf_d_path(&bprm->file->f_path, e->path, sizeof e->path) < 0)
+        e->path[0] = '\0';
+    bpf_ringbuf_submit(e, 0);
+    return 0;
+}
+
+SEC("lsm/file_open")
+int BPF_PROG(on_open, struct file *file, int result)
+{
+    if (!(file->f_mode & FILE_MODE_WRITE) || !is_watched() ||
+        (file->f_inode->i_mode & INODE_TYPE) != INODE_REGULAR)
+        return result;
+    struct sensor_write *e = BEGIN(many, sensor_write, SENSOR_WRITE);
+    if (!e)
+        return result;
+    e->is_new = (file->f_mode & FILE_MODE_CREATED) != 0;
+    if (bpf_d_path(&file->f_path, e->path, sizeof e->path) < 0)
+        e->path[0] = '\0';
+    bpf_ringbuf_submit(e, 0);
+    return result;
+}
+
+static __always_inline void note_address(enum sensor_kind kind, void *address, int n)
+{
+    struct sensor_address *e = BEGIN(few, sensor_address, kind);
+    if (!e)
+        return;
+    __u32 bytes = n;
+    if (bytes > SENSOR_ADDRESS_MAX)
+        bytes = SENSOR_ADDRESS_MAX;
+    e->bytes = bpf_probe_read_kernel(e->address, bytes, address) == 0 ? bytes : 0;
+    bpf_ringbuf_submit(e, 0);
+}
+
+SEC("lsm/socket_connect")
+int BPF_PROG(on_connect, void *socket, void *address, int n, int result)
+{
+    if (is_watched())
+        note_address(SENSOR_CONNECT, address, n);
+    return result;
+}
+
+SEC("lsm/socket_bind")
+int BPF_PROG(on_bind, void *socket, void *address, int n, int result)
+{
+    if (is_watched())
+        note_address(SENSOR_BIND, address, n);
+    return result;
+}
+
+/* Called for a system call that a filter with SECCOMP_FILTER_FLAG_LOG refuses. */
+SEC("fentry/audit_seccomp")
+int BPF_PROG(on_denied, unsigned long call)
+{
+    if (call == CALL_CLONE3 || !is_watched())
+        return 0;
+    struct sensor_call *e = BEGIN(few, sensor_call, SENSOR_DENIED);
+    if (!e)
+        return 0;
+    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+    e->number = call;
+    e->args[0] = regs->di;
+    e->args[1] = regs->si;
+    e->args[2] = regs->dx;
+    bpf_ringbuf_submit(e, 0);
+    return 0;
+}
+
+/* ptrace, process_vm_writev, /proc/PID/mem; a look into /proc is none. */
+SEC("lsm/ptrace_access_check")
+int BPF_PROG(on_trace, struct task_struct *target, unsigned int mode, int result)
+{
+    if (!(mode & TRACE_ATTACH) || !is_watched())
+        return result;
+    struct sensor_trace *e = BEGIN(few, sensor_trace, SENSOR_TRACE);
+    if (!e)
+        return result;
+    e->target = target->tgid;
+    bpf_ringbuf_submit(e, 0);
+    return result;
+}
+
+char terms[] SEC("license") = "Dual BSD/GPL";
