@@ -1,20 +1,13 @@
 /* agent/sensor.c - see agent/sensor.h. */
 #include "agent/sensor.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <linux/bpf.h>
-#include <netinet/in.h>
-#include <seccomp.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/ids.h"
-#include "agent/text.h"
+#include "agent/sensor_text.h"
 #include "base/clock.h"
 
 #include "agent/sensor_bpf.h" /* made from sensor/sensor.bpf.c */
@@ -23,8 +16,6 @@ enum {
     QUIET_US = 5000, /* between two looks: events that come in masses wake the agent 200 times/s */
     BATCH_MAX = 16,  /* events of a frame; each is at most 3.3 KiB with every byte escaped */
     RECORD_HEAD = 8, /* struct bpf_ringbuf_hdr: length and flags, offset of the page */
-    ARGV_MAX = 64,
-    ESCAPED = 4, /* one byte as \xHH */
 };
 
 /* --- rings ------------------------------------------------------------------------------------ */
@@ -70,132 +61,14 @@ static void ring_pop(struct sensor_ring *ring, size_t bytes)
 
 /* --- one event -------------------------------------------------------------------------------- */
 
-/* Strings of one event in the form that a frame wants; they live until the next. */
-struct event_text {
-    char comm[SENSOR_COMM_MAX * ESCAPED + 1];
-    char path[SENSOR_PATH_MAX * ESCAPED + 1];
-    char address[INET6_ADDRSTRLEN];
-    char call[32];
-    char args[SENSOR_ARGS_MAX * ESCAPED + ARGV_MAX + 1];
-    char *argv[ARGV_MAX];
-    uint64_t call_args[SENSOR_CALL_ARGS];
-};
-
-static char *escape(const char *s, size_t max, char *out, size_t size)
+static void fill_event(const struct sensor *sensor, const void *record, size_t bytes,
+                       struct sensor_text *text, Cloche__V1__GuestEvent *out)
 {
-    char whole[SENSOR_ARGS_MAX + 1];
-    size_t n = strnlen(s, CL_MIN(max, sizeof whole - 1));
-    memcpy(whole, s, n);
-    whole[n] = '\0';
-    text_escape(whole, out, size);
-    return out;
-}
-
-static void fill_argv(const struct sensor_exec *e, struct event_text *text,
-                      Cloche__V1__GuestEvent *out)
-{
-    size_t at = 0, used = 0, bytes = CL_MIN(e->args_bytes, (uint32_t)SENSOR_ARGS_MAX);
-    out->argv = text->argv;
-    while (out->n_argv < CL_MIN(e->n_args, (uint32_t)ARGV_MAX) && at < bytes) {
-        size_t n = strnlen(e->args + at, bytes - at);
-        char *to = text->args + used;
-        (void)escape(e->args + at, n, to, n * ESCAPED + 1);
-        used += strlen(to) + 1;
-        out->argv[out->n_argv++] = to;
-        out->cut |= at + n == bytes; /* its NUL was not read any more */
-        at += n + 1;
-    }
-    out->cut |= out->n_argv < e->n_args;
-}
-
-static void fill_address(const struct sensor_address *e, struct event_text *text,
-                         Cloche__V1__GuestEvent *out)
-{
-    union {
-        uint8_t bytes[SENSOR_ADDRESS_MAX + 1]; /* a path may come without its NUL */
-        struct sockaddr any;
-        struct sockaddr_in in;
-        struct sockaddr_in6 in6;
-        struct sockaddr_un un;
-    } a = {{0}};
-    memcpy(a.bytes, e->address, CL_MIN(e->bytes, (uint32_t)SENSOR_ADDRESS_MAX));
-    out->address = text->address;
-    text->address[0] = '\0';
-    switch (a.any.sa_family) {
-    case AF_INET:
-        (void)inet_ntop(AF_INET, &a.in.sin_addr, text->address, sizeof text->address);
-        out->port = ntohs(a.in.sin_port);
-        break;
-    case AF_INET6:
-        (void)inet_ntop(AF_INET6, &a.in6.sin6_addr, text->address, sizeof text->address);
-        out->port = ntohs(a.in6.sin6_port);
-        break;
-    case AF_UNIX: {
-        /* an abstract name begins with a NUL, which people write as @ */
-        size_t at = offsetof(struct sockaddr_un, sun_path);
-        if (a.bytes[at] == '\0' && e->bytes > at + 1)
-            a.bytes[at] = '@';
-        out->path = escape((const char *)a.bytes + at, SENSOR_ADDRESS_MAX - at, text->path,
-                           sizeof text->path);
-        break;
-    }
-    default:
-        (void)snprintf(text->address, sizeof text->address, "family %u", (unsigned)a.any.sa_family);
-        break;
-    }
-}
-
-static void fill_call(const struct sensor_call *e, struct event_text *text,
-                      Cloche__V1__GuestEvent *out)
-{
-    char *name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_X86_64, (int)e->number);
-    (void)snprintf(text->call, sizeof text->call, name ? "%s" : "%.0s%llu", name ? name : "",
-                   (unsigned long long)e->number);
-    free(name); /* libseccomp's own malloc() */
-    out->call = text->call;
-    memcpy(text->call_args, e->args, sizeof text->call_args);
-    out->args = text->call_args;
-    out->n_args = SENSOR_CALL_ARGS;
-}
-
-static void fill_event(const struct sensor *sensor, const struct sensor_event *e,
-                       struct event_text *text, Cloche__V1__GuestEvent *out)
-{
-    struct sensor_owner owner = sensor->owner(sensor->owner_arg, e->cgroup);
-    cloche__v1__guest_event__init(out);
-    out->kind = (Cloche__V1__GuestEventKind)e->kind; /* the same numbers */
-    out->number = e->number - sensor->seen_before;
-    out->at_ns = e->at_ns;
-    out->pid = e->pid;
-    out->parent = e->parent;
-    out->uid = e->uid == AGENT_NOBODY_OUT ? (uint32_t)AGENT_NOBODY : e->uid - AGENT_ID_BASE;
-    out->comm = escape(e->comm, sizeof e->comm, text->comm, sizeof text->comm);
+    sensor_describe(record, bytes, text, out);
+    struct sensor_owner owner = sensor->owner(sensor->owner_arg, text->event.cgroup);
+    out->number -= sensor->seen_before;
     out->stream = owner.stream;
     out->context = (char *)(uintptr_t)owner.context;
-    switch ((enum sensor_kind)e->kind) {
-    case SENSOR_EXEC: {
-        const struct sensor_exec *x = (const struct sensor_exec *)e;
-        out->path = escape(x->path, sizeof x->path, text->path, sizeof text->path);
-        fill_argv(x, text, out);
-        break;
-    }
-    case SENSOR_WRITE: {
-        const struct sensor_write *w = (const struct sensor_write *)e;
-        out->path = escape(w->path, sizeof w->path, text->path, sizeof text->path);
-        out->created = w->is_new != 0;
-        break;
-    }
-    case SENSOR_CONNECT:
-    case SENSOR_BIND:
-        fill_address((const struct sensor_address *)e, text, out);
-        break;
-    case SENSOR_DENIED:
-        fill_call((const struct sensor_call *)e, text, out);
-        break;
-    case SENSOR_TRACE:
-        out->target = ((const struct sensor_trace *)e)->target;
-        break;
-    }
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -253,7 +126,7 @@ int sensor_begin(struct sensor *sensor, bool watch, struct cl_err *err)
 /* As many as fit a frame; *ret_more: there may be others. */
 static int tell_batch(struct sensor *sensor, struct chan *chan, bool *ret_more, struct cl_err *err)
 {
-    static struct event_text texts[BATCH_MAX]; /* the agent has one thread */
+    static struct sensor_text texts[BATCH_MAX]; /* the agent has one thread */
     Cloche__V1__GuestEvent events[BATCH_MAX], *list[BATCH_MAX];
     Cloche__V1__GuestEvents body = CLOCHE__V1__GUEST_EVENTS__INIT;
     body.events = list;
@@ -263,7 +136,7 @@ static int tell_batch(struct sensor *sensor, struct chan *chan, bool *ret_more, 
         size_t bytes;
         while (body.n_events < BATCH_MAX && (record = ring_peek(ring, &bytes)) != NULL) {
             size_t at = body.n_events++;
-            fill_event(sensor, record, &texts[at], &events[at]);
+            fill_event(sensor, record, bytes, &texts[at], &events[at]);
             list[at] = &events[at];
             ring_pop(ring, bytes);
         }

@@ -107,6 +107,7 @@ struct unit {
     struct cl_err refused;          /* the refusal, when it came to that */
     Cloche__V1__UnitRecord *record; /* owned */
     uint64_t fence;
+    uint64_t unrecorded; /* of what its user code did: the audit log had no room */
     uint32_t attempt, refusals;
     char worker_id[BOOKS_NAME], driver[16], vm[64];
     Cloche__V1__GuestSeparation separation;
@@ -179,6 +180,8 @@ void unit_cancel(struct unit *u, Cloche__V1__Reason reason);
 /* The worker reports the end of a lease. */
 void unit_ended(struct unit *u, const Cloche__V1__UnitEnded *m, struct worker *w);
 void unit_assigned(struct unit *u, const Cloche__V1__AssignAnswer *m, struct worker *w);
+/* What its user code did, for the audit log. */
+void unit_watched(struct unit *u, const Cloche__V1__UnitWatched *m);
 void unit_started(struct unit *u, const Cloche__V1__UnitStarted *m);
 /* Its worker came back and knows nothing of it. */
 void unit_lost(struct unit *u);

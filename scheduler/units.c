@@ -618,6 +618,7 @@ static void emit_vm_start(struct unit *u, const Cloche__V1__UnitStarted *m)
         AUDIT_STR("snapshot", m->snapshot_key[0] ? m->snapshot_key : NULL),
         AUDIT_STR("source", m->source),
         AUDIT_STR("unit", u->id),
+        AUDIT_STR("unwatched", m->unwatched[0] ? m->unwatched : NULL),
         AUDIT_NUM("vcpu_milli", u->need[BOOKS_VCPU]),
         AUDIT_STR("vm", u->vm),
     };

@@ -8,7 +8,7 @@
 #include "observability/log.h"
 #include "scheduler/sched_priv.h"
 
-enum { PROTOCOL_MAJOR = 1, PROTOCOL_MINOR = 0, REQUEST_KEY = 24, HELLO_UNITS_MAX = 1000 };
+enum { PROTOCOL_MAJOR = 1, PROTOCOL_MINOR = 1, REQUEST_KEY = 24, HELLO_UNITS_MAX = 1000 };
 
 int worker_send(struct worker *w, Cloche__V1__SessionResponse *m, struct cl_err *err)
 {
@@ -263,12 +263,12 @@ static int check_identity(struct sched *s, const struct rpc_call *call,
     return 0;
 }
 
-static void say_hello(struct worker *w)
+static void say_hello(struct worker *w, uint32_t minor_max)
 {
     Cloche__V1__SchedulerHello h = CLOCHE__V1__SCHEDULER_HELLO__INIT;
     Cloche__V1__SessionResponse m = CLOCHE__V1__SESSION_RESPONSE__INIT;
     h.protocol_major = PROTOCOL_MAJOR;
-    h.protocol_minor = PROTOCOL_MINOR;
+    h.protocol_minor = CL_MIN(minor_max, (uint32_t)PROTOCOL_MINOR);
     h.build = (char *)(uintptr_t)CLOCHE_VERSION;
     h.scheduler_id = w->sched->id;
     h.lease_ttl_ns = w->sched->o->lease_ttl;
@@ -361,7 +361,7 @@ static void on_hello(struct rpc_call *call, struct sched *s, const Cloche__V1__W
                    &err) < 0)
         log_event(LOG_AUDIT_REFUSES, "text='%s'", err.text);
     (void)!books_worker_put(s->books, w->id, w->driver, strlen(w->driver), put_done, NULL, NULL);
-    say_hello(w);
+    say_hello(w, h->protocol_minor_max);
     adopt(w, h);
     if (h->load)
         take_load(w, h->load);
@@ -553,6 +553,11 @@ static void on_message(struct rpc_call *call, const ProtobufCMessage *msg, void 
         break;
     case CLOCHE__V1__SESSION_REQUEST__BODY_EXEC:
         on_answer(w->sched, m->exec);
+        break;
+    case CLOCHE__V1__SESSION_REQUEST__BODY_WATCHED:
+        u = unit_find(w->sched, m->watched->tenant, m->watched->unit_id);
+        if (u && strcmp(u->worker_id, w->id) == 0)
+            unit_watched(u, m->watched);
         break;
     case CLOCHE__V1__SESSION_REQUEST__BODY_EXEC_CHANGED:
         on_exec_changed(w, m->exec_changed);

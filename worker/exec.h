@@ -43,6 +43,8 @@ void exec_abort(struct exec *exec, Cloche__V1__Outcome outcome, Cloche__V1__Reas
                 const char *message);
 
 const char *exec_id(const struct exec *exec);
+/* Of its stream in the guest. */
+uint64_t exec_guest_stream(const struct exec *exec);
 bool exec_is_running(const struct exec *exec);
 struct spool *exec_spool(struct exec *exec);
 const Cloche__V1__Command *exec_command(const struct exec *exec);

@@ -14,6 +14,7 @@ struct exec {
     Cloche__V1__Command *command; /* owned */
     struct spool *spool;          /* owned */
     struct guest_stream *stream;  /* owned by the guest; NULL once closed */
+    uint64_t stream_id;
     exec_ended_fn *on_end;
     void *arg;
     void (*on_room)(void *arg);
@@ -208,9 +209,11 @@ static int open_stream(struct exec *e, const struct exec_options *o, struct cl_e
     GUEST_FRAME(frame, 0, EXEC, exec, &x);
     int rc = guest_open(o->guest, &frame, &events, e, &e->stream, err);
     env_fini(&env);
-    if (rc == 0)
-        cl_timer_start(&e->limit, x.timeout_ns + EXEC_TIMEOUT_GRACE_S * CL_NS_PER_S);
-    return rc;
+    if (rc < 0)
+        return -1;
+    e->stream_id = guest_stream_id(e->stream);
+    cl_timer_start(&e->limit, x.timeout_ns + EXEC_TIMEOUT_GRACE_S * CL_NS_PER_S);
+    return 0;
 }
 
 int exec_start(const struct exec_options *options, struct exec **ret_exec, struct cl_err *err)
@@ -271,6 +274,11 @@ void exec_abort(struct exec *exec, Cloche__V1__Outcome outcome, Cloche__V1__Reas
 const char *exec_id(const struct exec *exec)
 {
     return exec->id;
+}
+
+uint64_t exec_guest_stream(const struct exec *exec)
+{
+    return exec->stream_id;
 }
 
 bool exec_is_running(const struct exec *exec)

@@ -27,6 +27,8 @@ struct guest_events {
     void (*on_identity)(void *arg, const Cloche__V1__GuestIdentityDone *done);
     void (*on_stats)(void *arg, const Cloche__V1__GuestStats *stats);
     void (*on_pong)(void *arg, const Cloche__V1__GuestPong *pong);
+    /* What user code did; only after an identity that asks for it. */
+    void (*on_watched)(void *arg, const Cloche__V1__GuestEvents *batch);
     /* The protocol was broken or the channel closed; nothing works from here on. */
     void (*on_broken)(void *arg, const struct cl_err *why);
 };
@@ -59,6 +61,8 @@ int guest_ping(struct guest *guest, uint64_t token, struct cl_err *err) CL_MUST;
 /* Only to an agent whose pong has told its clock. */
 int guest_shift_clock(struct guest *guest, int64_t lag_ns, struct cl_err *err) CL_MUST;
 
+/* Its number, as the guest knows it. */
+uint64_t guest_stream_id(const struct guest_stream *s);
 /* Open a stream with an Exec, a FileOp, a ContextOp or a Cell; the frame's stream is filled in. */
 int guest_open(struct guest *guest, Cloche__V1__GuestFrame *frame,
                const struct guest_stream_events *events, void *arg,

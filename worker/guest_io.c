@@ -183,6 +183,10 @@ static int on_connection_frame(struct guest *g, const Cloche__V1__GuestFrame *f,
         if (g->events.on_pong)
             g->events.on_pong(g->arg, f->pong);
         return 0;
+    case CLOCHE__V1__GUEST_FRAME__BODY_EVENTS:
+        if (g->events.on_watched)
+            g->events.on_watched(g->arg, f->events);
+        return 0;
     default:
         return cl_fail(err, CL_E_PEER, 0, "the agent sent a frame of kind %d on stream 0",
                        (int)f->body_case);
@@ -397,6 +401,11 @@ int guest_open(struct guest *guest, Cloche__V1__GuestFrame *frame,
     cl_list_push(&guest->streams, &s->link);
     *ret_stream = s;
     return 0;
+}
+
+uint64_t guest_stream_id(const struct guest_stream *s)
+{
+    return s->id;
 }
 
 size_t guest_stream_write(struct guest_stream *s, Cloche__V1__GuestChannel channel,

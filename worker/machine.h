@@ -30,6 +30,7 @@ struct machine_host {
     uint64_t park_ttl_ns; /* a VM without a lease lives this long unless renewed */
     uint64_t start_timeout_ns;
     uint64_t clock_every_ns; /* between two looks at a claimed guest's clock; 0 = never */
+    bool watch;              /* guests tell what their user code does */
     unsigned count;          /* machines that live */
     uint64_t serial;         /* for names */
 };
@@ -41,6 +42,8 @@ struct machine_events {
     void (*on_ready)(void *arg);
     /* Gone.  The machine is freed after it returns. */
     void (*on_end)(void *arg, const struct cl_err *why);
+    /* CLAIMED: what its user code did.  May be NULL. */
+    void (*on_watched)(void *arg, const Cloche__V1__GuestEvents *batch);
 };
 
 struct machine_claim {
@@ -76,6 +79,8 @@ struct guest *machine_guest(struct machine *m);
 const struct template *machine_template(const struct machine *m);
 const char *machine_name(const struct machine *m);
 bool machine_is_parked(const struct machine *m);
+/* CLAIMED: why nothing is heard of what its user code does; NULL = it is. */
+const char *machine_unwatched(const struct machine *m);
 /* Its agent cannot be talked to any more: on_end comes soon, and says why. */
 bool machine_is_broken(const struct machine *m);
 /* UNIMPL where the VM's monitor counts nothing. */

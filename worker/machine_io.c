@@ -49,6 +49,7 @@ struct machine {
     char cgroup_arg[VM_STATE_CGROUPS];
     int uid_slot;        /* -1 = none */
     uint64_t disk_bytes; /* what its claim was given */
+    char unwatched[160]; /* why its guest tells nothing; "" = it does */
     struct vm_state saved;
     struct cl_timer timeout;
     struct cl_timer clock;   /* while CLAIMED: when to look at the guest's clock next */
@@ -153,6 +154,7 @@ static int send_identity(struct machine *m, const char *hostname, const struct m
     identity.hostname = host;
     identity.machine_id = machine_id;
     identity.limits = &limits;
+    identity.watch = m->host->watch;
     return guest_identify(m->guest, &identity, err);
 }
 
@@ -360,6 +362,26 @@ static void on_hello(void *arg, const Cloche__V1__GuestHello *hello)
         identify_for_warmup(m);
 }
 
+/* A guest that cannot be watched is as useful; the log tells of which VMs it has no word. */
+static void note_watch(struct machine *m, const Cloche__V1__GuestIdentityDone *done)
+{
+    const char *why = !m->host->watch      ? "switched off"
+                      : done->watched      ? ""
+                      : done->unwatched[0] ? done->unwatched
+                                           : "its template is too old: build it again";
+    (void)snprintf(m->unwatched, sizeof m->unwatched, "%.150s", why);
+    if (why[0] && m->host->watch && m->origin == VM_BOOT && m->state == MACHINE_IDENTIFYING)
+        log_event(LOG_GUEST_UNWATCHED, "template=%s driver=%s text='%s'", m->template->m.name,
+                  driver_of(m)->name, m->unwatched);
+}
+
+static void on_watched(void *arg, const Cloche__V1__GuestEvents *batch)
+{
+    struct machine *m = arg;
+    if (m->state == MACHINE_CLAIMED && m->events.on_watched)
+        m->events.on_watched(m->arg, batch);
+}
+
 static void on_identity(void *arg, const Cloche__V1__GuestIdentityDone *done)
 {
     struct machine *m = arg;
@@ -370,6 +392,7 @@ static void on_identity(void *arg, const Cloche__V1__GuestIdentityDone *done)
         fail_machine(m, &why);
         return;
     }
+    note_watch(m, done);
     if (m->state == MACHINE_CLAIMING) {
         become_ready(m, MACHINE_CLAIMED);
         look_at_clock_later(m);
@@ -389,7 +412,11 @@ static void on_broken(void *arg, const struct cl_err *why)
     cl_timer_start(&m->timeout, BROKEN_WAIT_MS * CL_NS_PER_MS);
 }
 
-static const struct guest_events guest_events = {on_hello, on_identity, NULL, on_pong, on_broken};
+static const struct guest_events guest_events = {.on_hello = on_hello,
+                                                 .on_identity = on_identity,
+                                                 .on_pong = on_pong,
+                                                 .on_watched = on_watched,
+                                                 .on_broken = on_broken};
 
 static void on_up(void *arg)
 {
@@ -601,6 +628,11 @@ const char *machine_name(const struct machine *m)
 bool machine_is_broken(const struct machine *m)
 {
     return m->broken || (m->guest && guest_is_broken(m->guest));
+}
+
+const char *machine_unwatched(const struct machine *m)
+{
+    return m->unwatched[0] ? m->unwatched : NULL;
 }
 
 bool machine_is_parked(const struct machine *m)

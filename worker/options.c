@@ -50,6 +50,13 @@ const struct cl_conf_row worker_conf_rows[] = {
     {"worker", "clock-every", CL_CONF_DURATION, AT(clock_every), "30s", 0, 0, false,
      "how often a sandbox's wall clock is compared with the host's, besides when that is set; "
      "0s = never"},
+    {"worker", "guest-events", CL_CONF_BOOL, AT(guest_events), "yes", 0, 0, false,
+     "record in the audit log what user code does in its guest, as the guest's kernel sees it"},
+    {"worker", "guest-events-burst", CL_CONF_U64, AT(guest_events_burst), "2000", 0, 1000000, false,
+     "records of a sandbox at once, of files opened for writing and of all else; what is over is "
+     "counted"},
+    {"worker", "guest-events-rate", CL_CONF_U64, AT(guest_events_rate), "100", 1, 1000000, false,
+     "records a second once the burst is used up"},
     {"worker", "metrics", CL_CONF_STRING, AT(metrics), "", 0, 0, false,
      "HOST:PORT of /metrics (loopback)"},
     {"worker", "insecure-listen", CL_CONF_BOOL, AT(insecure_listen), "no", 0, 0, false,

@@ -189,7 +189,7 @@ static void spare_end(void *arg, const struct cl_err *why)
 
 static void start_spare(struct flavour *f)
 {
-    static const struct machine_events events = {spare_ready, spare_end};
+    static const struct machine_events events = {.on_ready = spare_ready, .on_end = spare_end};
     struct pool *p = f->pool;
     struct cl_err err = {0};
     struct spare *s = cl_zalloc(sizeof *s);
@@ -269,7 +269,7 @@ static void builder_end(void *arg, const struct cl_err *why)
 
 static void start_build(struct flavour *f)
 {
-    static const struct machine_events events = {builder_ready, builder_end};
+    static const struct machine_events events = {.on_ready = builder_ready, .on_end = builder_end};
     struct cl_err err = {0};
     f->state = FLAVOUR_BUILDING;
     f->why = (struct cl_err){0};

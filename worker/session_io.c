@@ -15,11 +15,12 @@
 
 enum {
     PROTOCOL_MAJOR = 1,
-    PROTOCOL_MINOR = 0,
+    PROTOCOL_MINOR = 1, /* 1: UnitWatched */
     LOAD_EVERY_S = 5,
     LOAD_SOON_MS = 100, /* at most ten a second */
     RENEW_MAX = 1000,
     RECONNECT_MS = 300,
+    WATCHED_QUEUE_MAX = 1024 * 1024, /* of 16 MiB: guests must not be able to end the session */
 };
 
 /* A lease whose VM an earlier worker left behind. */
@@ -33,6 +34,7 @@ struct session {
     struct rpc_channel *channel; /* owned */
     struct rpc_call *call;       /* until its on_end; NULL while there is no session */
     bool greeted;                /* the scheduler said Hello */
+    uint32_t minor;              /* of the protocol, as the scheduler said */
     bool leaving;                /* the call was cancelled: what it still brings is not for us */
     struct commands commands;
     struct cl_timer load, renew, reconnect;
@@ -191,6 +193,8 @@ static void on_started(void *arg, struct unit *u)
     m.snapshot_key = (char *)(uintptr_t)t->snapshot_key;
     m.driver = (char *)(uintptr_t)t->driver->name;
     m.guest_separation = unit_separation(t->driver->is_shared);
+    const char *unwatched = machine_unwatched(u->machine);
+    m.unwatched = (char *)(uintptr_t)(unwatched ? unwatched : "");
     SESSION_REQUEST(body, STARTED, started, &m);
     (void)send_body(arg, &body);
 }
@@ -213,8 +217,36 @@ static size_t read_tail(struct exec *e, enum spool_stream stream, uint8_t out[st
     return have;
 }
 
+static bool send_watched(struct session *s, struct unit *u, Cloche__V1__UnitWatched *m)
+{
+    if (!s->greeted || !s->call || s->minor < 1 || rpc_call_queued(s->call) > WATCHED_QUEUE_MAX)
+        return false;
+    m->tenant = u->assign->tenant;
+    m->unit_id = u->assign->unit_id;
+    SESSION_REQUEST(body, WATCHED, watched, m);
+    return send_body(s, &body) == 0;
+}
+
+static bool on_watched(void *arg, struct unit *u, Cloche__V1__UnitWatched *m)
+{
+    return send_watched(arg, u, m);
+}
+
+/* The sum of what was heard of it, and of what was not. */
+static void send_count(struct session *s, struct unit *u)
+{
+    Cloche__V1__UnitWatched m = CLOCHE__V1__UNIT_WATCHED__INIT;
+    Cloche__V1__WatchCount count;
+    if (u->watch.seen == 0)
+        return;
+    unit_fill_count(u, true, &count);
+    m.count = &count;
+    (void)send_watched(s, u, &m);
+}
+
 static void send_ended(struct session *s, struct unit *u)
 {
+    send_count(s, u);
     Cloche__V1__UnitEnded m = CLOCHE__V1__UNIT_ENDED__INIT;
     Cloche__V1__ExecResult result = CLOCHE__V1__EXEC_RESULT__INIT;
     uint8_t *tails = cl_zalloc(2 * (size_t)UNIT_TAIL);
@@ -260,7 +292,7 @@ static void on_exec_ended(void *arg, struct unit *u, struct exec *e)
     (void)send_body(arg, &body);
 }
 
-const struct unit_events session_unit_events = {on_started, on_ended, on_exec_ended};
+const struct unit_events session_unit_events = {on_started, on_ended, on_exec_ended, on_watched};
 
 static void send_lost(struct session *s, const struct lost *l)
 {
@@ -436,6 +468,7 @@ static void on_ended_ack(struct session *s, const Cloche__V1__EndedAck *ack)
 static void on_hello(struct session *s, const Cloche__V1__SchedulerHello *h)
 {
     s->greeted = true;
+    s->minor = h->protocol_minor;
     s->awake_ns = cl_now_ns(); /* the limit may become shorter now */
     if (h->self_kill_ns)
         s->self_kill_ns = h->self_kill_ns;

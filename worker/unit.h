@@ -14,6 +14,7 @@
 #include "cloche/v1/worker.pb-c.h"
 #include "worker/exec.h"
 #include "worker/pool.h"
+#include "worker/watch.h"
 
 enum {
     UNITS_MAX = 4096,     /* units held, with those that only keep output */
@@ -53,6 +54,7 @@ struct unit {
     Cloche__V1__Reason reason;
     char message[CL_ERR_TEXT];
     uint64_t cpu_ms;
+    struct watch watch;     /* what its guest told of user code */
     struct cl_timer timer;  /* idle TTL, hard end, later the hour of output */
     unsigned users;         /* relays that hold it */
     struct cl_list waiters; /* of struct unit_waiter: told at each change */
@@ -75,6 +77,9 @@ struct unit_events {
     void (*on_started)(void *arg, struct unit *u);
     void (*on_ended)(void *arg, struct unit *u); /* its VM is gone: tell the scheduler */
     void (*on_exec_ended)(void *arg, struct unit *u, struct exec *e);
+    /* What its user code did, less what is over the rate: *m is whole but for the receiver's own
+     * part.  False: it could not be passed on. */
+    bool (*on_watched)(void *arg, struct unit *u, Cloche__V1__UnitWatched *m);
 };
 
 struct units {
@@ -88,6 +93,7 @@ struct units {
     uint64_t used_vcpu_milli, used_memory_mib;
     uint32_t used_slots;
     uint64_t keep_ns; /* of output */
+    struct watch_limits watch_limits;
 };
 
 int units_init(struct units *us, struct cl_err *err) CL_MUST;
@@ -122,6 +128,8 @@ void unit_client_left(struct unit *u, const char *exec_id);
 struct exec *unit_find_exec(struct unit *u, const char *exec_id);
 /* Something happened: the idle clock starts again. */
 void unit_touch(struct unit *u);
+/* What did not reach the audit log, so far; `last` when nothing more comes. */
+void unit_fill_count(const struct unit *u, bool last, Cloche__V1__WatchCount *m);
 /* When it ends if nobody uses it from now on; 0 = not by idling. */
 uint64_t unit_expires_wall_ns(const struct unit *u);
 int unit_extend(struct unit *u, uint64_t ttl_ns, struct cl_err *err) CL_MUST;

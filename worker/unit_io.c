@@ -248,10 +248,69 @@ static void machine_ready(void *arg)
     u->units->events.on_started(u->units->arg, u);
 }
 
+/* --- what user code does ---------------------------------------------------------------------- */
+
+static const char *exec_of_stream(const struct unit *u, uint64_t stream)
+{
+    for (const struct cl_list *l = u->execs.next; stream && l != &u->execs; l = l->next) {
+        const struct exec_slot *slot =
+            (const struct exec_slot *)(const void *)l; /* link comes first */
+        if (exec_guest_stream(slot->exec) == stream)
+            return exec_id(slot->exec);
+    }
+    return "";
+}
+
+void unit_fill_count(const struct unit *u, bool last, Cloche__V1__WatchCount *m)
+{
+    cloche__v1__watch_count__init(m);
+    m->seen = u->watch.seen;
+    m->over = u->watch.over;
+    m->lost = u->watch.lost;
+    m->missing = last ? watch_missing(&u->watch) : 0;
+    m->last = last;
+}
+
+static void machine_watched(void *arg, const Cloche__V1__GuestEvents *batch)
+{
+    enum { BATCH_MAX = 64 }; /* agents send at most 16 */
+    struct unit *u = arg;
+    Cloche__V1__WatchedEvent rows[BATCH_MAX], *list[BATCH_MAX];
+    Cloche__V1__WatchCount count;
+    Cloche__V1__UnitWatched m = CLOCHE__V1__UNIT_WATCHED__INIT;
+    uint64_t now_us = cl_now_ns() / CL_NS_PER_US;
+    watch_note(&u->watch, batch);
+    m.events = list;
+    for (size_t i = 0; i < batch->n_events; i++) {
+        Cloche__V1__GuestEvent *event = batch->events[i];
+        if (m.n_events == BATCH_MAX) {
+            watch_unheard(&u->watch, 1);
+            continue;
+        }
+        if (!watch_admits(&u->watch, &u->units->watch_limits, event, now_us))
+            continue;
+        Cloche__V1__WatchedEvent *row = list[m.n_events] = &rows[m.n_events];
+        m.n_events++;
+        cloche__v1__watched_event__init(row);
+        row->event = event;
+        row->exec_id = (char *)(uintptr_t)exec_of_stream(u, event->stream);
+    }
+    if (m.n_events == 0)
+        return; /* what was left out is told with the next, or at the end */
+    if (watch_has_news(&u->watch)) {
+        unit_fill_count(u, false, &count);
+        m.count = &count;
+    }
+    if (!u->units->events.on_watched(u->units->arg, u, &m))
+        watch_unheard(&u->watch, m.n_events);
+    else if (m.count)
+        watch_tell(&u->watch);
+}
+
 static void claimed(void *arg, struct machine *machine, const char *source,
                     const struct cl_err *err)
 {
-    static const struct machine_events events = {machine_ready, machine_gone};
+    static const struct machine_events events = {machine_ready, machine_gone, machine_watched};
     struct unit *u = arg;
     u->claim = NULL;
     if (!machine) {
@@ -373,7 +432,7 @@ static bool any_exec_runs(const struct unit *u)
     }
     return false;
 }
-_Static_assert(offsetof(struct exec_slot, link) == 0, "any_exec_runs() relies on it");
+_Static_assert(offsetof(struct exec_slot, link) == 0, "exec_of_stream() relies on it, too");
 
 static bool is_used(const struct unit *u)
 {

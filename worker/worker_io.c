@@ -235,6 +235,13 @@ static void exec_ended(void *arg, struct unit *u, struct exec *e)
     session_unit_events.on_exec_ended(w->session, u, e);
 }
 
+static bool unit_watched(void *arg, struct unit *u, Cloche__V1__UnitWatched *m)
+{
+    struct worker *w = arg;
+    metrics_add(w->metrics, METRIC_GUEST_EVENTS, NULL, NULL, m->n_events);
+    return session_unit_events.on_watched(w->session, u, m);
+}
+
 static void on_lost(void *arg, const struct vm_state *state)
 {
     struct worker *w = arg;
@@ -386,11 +393,14 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
                                     .uid_base = w->probe.is_root ? (uid_t)options->vm_uid_base : 0,
                                     .park_ttl_ns = PARK_TTL_S * CL_NS_PER_S,
                                     .start_timeout_ns = START_TIMEOUT_S * CL_NS_PER_S,
-                                    .clock_every_ns = options->clock_every};
+                                    .clock_every_ns = options->clock_every,
+                                    .watch = options->guest_events};
     w->units = (struct units){.loop = loop,
                               .spool_dir = w->spool_dir,
                               .keep_ns = options->output_keep,
-                              .events = {unit_started, unit_ended, exec_ended},
+                              .events = {unit_started, unit_ended, exec_ended, unit_watched},
+                              .watch_limits = {.burst = options->guest_events_burst,
+                                               .interval_us = 1000000 / options->guest_events_rate},
                               .arg = w};
     if (make_dirs(w, err) < 0 ||
         claim_take(options->state_dir, options->instance, &w->claim, err) < 0 ||

@@ -1,0 +1,167 @@
+/* scheduler/watched.c - what user code did in its guest becomes records of its tenant's stream. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "audit/redact.h"
+#include "base/mem.h"
+#include "observability/log.h"
+#include "scheduler/sched_priv.h"
+
+enum {
+    /* Of the producer's 16,384: guests must not be able to take the place of the records without
+     * which no call is answered. */
+    WAITING_MAX = 4096,
+    ARENA = 1024 * 1024, /* one event's argv with its digests */
+    CALL_ARGS = 3,
+    ARG_TEXT = 24,
+    FIELDS_MAX = 13,
+};
+
+/* Rows of one record. */
+struct rows {
+    struct audit_field field[FIELDS_MAX];
+    size_t n;
+};
+
+static void add(struct rows *r, struct audit_field field)
+{
+    CL_ASSERT(r->n < FIELDS_MAX);
+    r->field[r->n++] = field;
+}
+
+static const char *or_null(const char *s)
+{
+    return s[0] ? s : NULL;
+}
+
+static void add_who(struct rows *r, const struct unit *u, const Cloche__V1__WatchedEvent *w)
+{
+    const Cloche__V1__GuestEvent *e = w->event;
+    add(r, (struct audit_field)AUDIT_STR("comm", e->comm));
+    add(r, (struct audit_field)AUDIT_STR("context", or_null(e->context)));
+    add(r, (struct audit_field)AUDIT_STR("exec", or_null(w->exec_id)));
+    add(r, (struct audit_field)AUDIT_NUM("guest_ns", e->at_ns));
+    add(r, (struct audit_field)AUDIT_NUM("number", e->number));
+    add(r, (struct audit_field)AUDIT_NUM("parent", e->parent));
+    add(r, (struct audit_field)AUDIT_NUM("pid", e->pid));
+    add(r, (struct audit_field)AUDIT_NUM("uid", e->uid));
+    add(r, (struct audit_field)AUDIT_STR("unit", u->id));
+}
+
+/* A guest that shares its kernel with user code is not believed as one that does not. */
+static enum audit_assurance assurance_of(const struct unit *u)
+{
+    return u->separation == CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_ISOLATED ? AUDIT_G1
+                                                                                    : AUDIT_G0;
+}
+
+static int emit(struct unit *u, enum audit_event ev, const struct rows *r, struct cl_err *err)
+{
+    return audit_emit_as(u->sched->audit, assurance_of(u), u->tenant->name, ev, r->field, r->n,
+                         NULL, NULL, err);
+}
+
+static int emit_exec(struct unit *u, struct rows *r, const Cloche__V1__GuestEvent *e,
+                     struct cl_err *err)
+{
+    struct cl_arena *arena;
+    const char **argv;
+    size_t n = CL_MIN(e->n_argv, (size_t)AUDIT_LIST_MAX);
+    if (cl_arena_new(ARENA, &arena, err) < 0)
+        return -1;
+    int rc = audit_redact_argv(arena, u->sched->salt, u->tenant->name, (const char *const *)e->argv,
+                               n, &argv, err);
+    if (rc == 0) {
+        add(r, (struct audit_field)AUDIT_LIST("argv", argv, n));
+        add(r, (struct audit_field)AUDIT_BOOL("cut", e->cut));
+        add(r, (struct audit_field)AUDIT_STR("path", e->path));
+        rc = emit(u, AUDIT_GUEST_EXEC, r, err);
+    }
+    cl_arena_free(arena);
+    return rc;
+}
+
+static int emit_address(struct unit *u, struct rows *r, const Cloche__V1__GuestEvent *e,
+                        struct cl_err *err)
+{
+    bool is_bind = e->kind == CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_BIND;
+    add(r, (struct audit_field)AUDIT_STR("address", or_null(e->address)));
+    add(r, (struct audit_field)AUDIT_STR("path", or_null(e->path)));
+    if (e->address[0])
+        add(r, (struct audit_field)AUDIT_NUM("port", e->port));
+    return emit(u, is_bind ? AUDIT_GUEST_BIND : AUDIT_GUEST_CONNECT, r, err);
+}
+
+static int emit_denied(struct unit *u, struct rows *r, const Cloche__V1__GuestEvent *e,
+                       struct cl_err *err)
+{
+    char text[CALL_ARGS][ARG_TEXT];
+    const char *args[CALL_ARGS];
+    size_t n = CL_MIN(e->n_args, (size_t)CALL_ARGS);
+    for (size_t i = 0; i < n; i++) {
+        (void)snprintf(text[i], sizeof text[i], "0x%" PRIx64, e->args[i]);
+        args[i] = text[i];
+    }
+    add(r, (struct audit_field)AUDIT_LIST("args", args, n));
+    add(r, (struct audit_field)AUDIT_STR("call", e->call));
+    return emit(u, AUDIT_GUEST_DENIED, r, err);
+}
+
+static int emit_event(struct unit *u, const Cloche__V1__WatchedEvent *w, struct cl_err *err)
+{
+    const Cloche__V1__GuestEvent *e = w->event;
+    struct rows r = {.n = 0};
+    add_who(&r, u, w);
+    switch ((int)e->kind) { /* of the guest: any value */
+    case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_EXEC:
+        return emit_exec(u, &r, e, err);
+    case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_WRITE:
+        add(&r, (struct audit_field)AUDIT_BOOL("created", e->created));
+        add(&r, (struct audit_field)AUDIT_STR("path", e->path));
+        return emit(u, AUDIT_GUEST_WRITE, &r, err);
+    case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_CONNECT:
+    case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_BIND:
+        return emit_address(u, &r, e, err);
+    case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_DENIED:
+        return emit_denied(u, &r, e, err);
+    case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_TRACE:
+        add(&r, (struct audit_field)AUDIT_NUM("target", e->target));
+        return emit(u, AUDIT_GUEST_TRACE, &r, err);
+    default:
+        return cl_fail(err, CL_E_PEER, 0, "a guest's event of kind %d", (int)e->kind);
+    }
+}
+
+static void emit_count(struct unit *u, const Cloche__V1__WatchCount *c)
+{
+    struct cl_err err = {0};
+    uint64_t over = c->over + u->unrecorded;
+    uint64_t gone = over + c->lost + c->missing;
+    const struct audit_field fields[] = {
+        AUDIT_BOOL("last", c->last),
+        AUDIT_NUM("lost", c->lost),
+        AUDIT_NUM("missing", c->missing),
+        AUDIT_NUM("over", over),
+        AUDIT_NUM("recorded", c->seen > gone ? c->seen - gone : 0),
+        AUDIT_NUM("seen", c->seen),
+        AUDIT_STR("unit", u->id),
+    };
+    if (audit_emit_as(u->sched->audit, assurance_of(u), u->tenant->name, AUDIT_GUEST_COUNT, fields,
+                      CL_COUNT(fields), NULL, NULL, &err) < 0)
+        log_event(LOG_AUDIT_REFUSES, "unit=%s text='%s'", u->id, err.text);
+}
+
+void unit_watched(struct unit *u, const Cloche__V1__UnitWatched *m)
+{
+    for (size_t i = 0; i < m->n_events; i++) {
+        struct cl_err err = {0};
+        if (!m->events[i]->event)
+            continue;
+        if (audit_producer_waiting(u->sched->audit) >= WAITING_MAX ||
+            emit_event(u, m->events[i], &err) < 0)
+            u->unrecorded++;
+    }
+    if (m->count)
+        emit_count(u, m->count);
+}

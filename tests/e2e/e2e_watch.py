@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""What user code does in its guest is in its tenant's audit stream: all of it, or counted."""
+import time
+
+from harness import IS_SHARED, SECOND, Cluster, Suite, command, follow, pb, run, soon, until
+
+suite = Suite("watch")
+check, equal = suite.check, suite.equal
+
+
+class Log:
+    """The audit records of one unit, once its last count is there."""
+
+    def __init__(self, c, unit, ended=True):
+        def whole():
+            self.rows = [r for r in c.audit_records() if r["stream"].startswith("tenant/") and r["fields"].get("unit") == unit]
+            return not ended or any(r["event"] == "unit.end" for r in self.rows)
+        until(whole, 20)
+
+    def of(self, event):
+        return [r["fields"] for r in self.rows if r["event"] == event]
+
+    def at(self, event, **fields):
+        """Place of the first such record."""
+        for i, r in enumerate(self.rows):
+            if r["event"] == event and all(r["fields"].get(k) == v for k, v in fields.items()):
+                return i
+        return None
+
+    def guest(self):
+        return [r for r in self.rows if r["event"].startswith("guest.") and r["event"] != "guest.count"]
+
+    def sums_up(self):
+        """Of its last count: nothing is unaccounted for."""
+        last = [f for f in self.of("guest.count") if f["last"]]
+        return len(last) == 1 and last[0]["seen"] == sum(last[0][k] for k in ("recorded", "over", "lost", "missing")) and \
+            last[0]["recorded"] == len(self.guest()) and last[0]
+
+
+class Box:
+    def __init__(self, client, template="base"):
+        self.client = client
+        self.id = client.sandboxes.Create(pb.CreateRequest(template=template, ttl_ns=600 * SECOND), timeout=60).sandbox.id
+
+    def put(self, path, text, mode=0o755):
+        self.client.files.Write(iter([pb.WriteRequest(sandbox_id=self.id, path=path, mode=mode, data=text.encode(), commit=True)]))
+
+    def begin(self, *argv):
+        self.exec = self.client.execs.Start(pb.StartRequest(sandbox_id=self.id, command=command(*argv))).exec_id
+
+    def finish(self, timeout=120):
+        done = follow(self.client.execs.Attach(pb.AttachRequest(sandbox_id=self.id, exec_id=self.exec), timeout=soon(timeout)))
+        return bytes(done.out).decode()
+
+    def run(self, *argv):
+        self.begin(*argv)
+        return self.finish()
+
+    def end(self, c):
+        self.client.sandboxes.Kill(pb.KillRequest(sandbox_id=self.id))
+        return Log(c, self.id)
+
+
+@suite.scenario
+def a_job(c):
+    job = run(c.admin, "/bin/sh", "-c", "cp /etc/hostname /tmp/copy; /bin/ls /tmp").job_id
+    log = Log(c, job)
+    programs = log.of("guest.exec")
+    equal("its programs", [f["argv"] for f in programs],
+          [["/bin/sh", "-c", "cp /etc/hostname /tmp/copy; /bin/ls /tmp"], ["cp", "/etc/hostname", "/tmp/copy"], ["/bin/ls", "/tmp"]])
+    equal("and the file that it wrote", [(f["path"], f["created"], f["comm"]) for f in log.of("guest.write")], [("/tmp/copy", True, "cp")])
+    equal("each says which exec it was", {f["exec"] for f in programs}, {f["exec"] for f in log.of("exec.end")})
+    equal("whose child", [f["parent"] for f in programs[1:]], [programs[0]["pid"]] * 2)
+    check("before the end of the exec", max(log.at("guest.exec"), log.at("guest.write")) < log.at("exec.end") < log.at("guest.count", last=True) < log.at("vm.end"))
+    equal("with what a guest of this kind is worth", {r["assurance"] for r in log.guest()}, {"G0" if IS_SHARED else "G1"})
+    equal("what the host says is worth more", {r["assurance"] for r in log.rows if not r["event"].startswith("guest.")}, {"H0"})
+    check("and it adds up", log.sums_up(), log.of("guest.count"))
+    check("vm.start tells that it is watched", "unwatched" not in log.of("vm.start")[0])
+
+
+@suite.scenario
+def a_sandbox(c):
+    box = Box(c.admin)
+    box.put("/tmp/attack", "my $n = 'none'; syscall(165, $n, $n, $n, 0, 0); syscall(272, 0x10000000); syscall(321, 0, 0, 0); exec '/bin/sh', '/tmp/script'")
+    box.put("/tmp/script", "#!/bin/sh\nexec /bin/true\n")
+    box.run("perl", "/tmp/attack")
+    first = box.exec
+    box.put("/tmp/net", "use Socket; socket(my $s, PF_INET, SOCK_STREAM, 0); connect($s, pack_sockaddr_in(80, inet_aton('169.254.169.254')));"
+                        "socket(my $b, PF_INET, SOCK_STREAM, 0); bind($b, pack_sockaddr_in(8080, INADDR_ANY));")
+    box.run("perl", "/tmp/net")
+    box.put("/tmp/trace", "my $p = fork; sleep 30 if !$p; syscall(101, 16, $p, 0, 0); kill 9, $p")
+    box.run("perl", "/tmp/trace")
+    log = box.end(c)
+    equal("what was refused", [f["call"] for f in log.of("guest.denied") if f["exec"] == first], ["mount", "unshare", "bpf"])
+    equal("where it wanted to connect", [(f["address"], f["port"]) for f in log.of("guest.connect") if "address" in f], [("169.254.169.254", 80)])
+    equal("what it bound", [(f["address"], f["port"]) for f in log.of("guest.bind")], [("0.0.0.0", 8080)])
+    equal("whom it traced", len(log.of("guest.trace")), 1)
+    check("the script and its interpreter", ["/bin/sh", "/tmp/script"] in [f["argv"] for f in log.of("guest.exec")], log.of("guest.exec"))
+    check("and it adds up", log.sums_up(), log.of("guest.count"))
+
+
+@suite.scenario
+def secrets_of_command_lines(c):
+    box = Box(c.admin)
+    box.put("/tmp/call", "#!/bin/sh\n/bin/true --token=hunter2hunter2 --password hunter3hunter3\n")
+    box.run("/tmp/call")
+    log = box.end(c)
+    argv = [f["argv"] for f in log.of("guest.exec") if f["argv"][0] == "/bin/true"][0]
+    check("are digests, as in the rest of the log", "sha256:" in str(argv) and "hunter" not in str(log.rows), argv)
+
+
+@suite.scenario
+def a_flood(c):
+    other = c.tenant("quiet")
+    calm, box = Box(other), Box(c.admin)
+    box.put("/tmp/flood", "for my $i (1..20000) { open(my $f, '>', '/tmp/f') or die } exec '/bin/echo', 'after'")
+    box.begin("perl", "/tmp/flood")
+    for _ in range(10):
+        equal("while a sandbox writes 20,000 files another tenant works", calm.run("/bin/echo", "calm"), "calm\n")
+    equal("and the sandbox goes on", box.finish(timeout=300), "after\n")
+    log, quiet = box.end(c), calm.end(c)
+    last = log.sums_up()
+    check("it adds up", last, log.of("guest.count"))
+    print(f"     {last}")
+    check("most of it was over the rate or found no room, and none is unaccounted for",
+          last and last["over"] + last["lost"] > 5000 and last["missing"] == 0 and last["seen"] >= 20002, last)
+    equal("no program is hidden by it", [f["argv"][0] for f in log.of("guest.exec")], ["perl", "/bin/echo"])
+    check("the loss was told while it went on", [f for f in log.of("guest.count") if not f["last"]], log.of("guest.count"))
+    equal("the other tenant's stream has all of his", [len(quiet.guest()), (quiet.sums_up() or {}).get("seen")], [10, 10])
+
+
+@suite.scenario
+def an_end_in_the_middle(c):
+    box = Box(c.admin)
+    box.begin("/bin/sh", "-c", "while :; do /bin/true; done")
+    check("it runs", until(lambda: len(Log(c, box.id, ended=False).of("guest.exec")) > 20, 60))
+    log = box.end(c)
+    check("is accounted for", log.sums_up(), log.of("guest.count"))
+
+
+@suite.scenario
+def a_scheduler_that_was_away(c):
+    """What finds no listener is counted, not kept: nobody's sandbox waits for the log."""
+    box = Box(c.admin)
+    box.put("/tmp/loop", "for my $i (1..40) { open(my $f, '>', \"/tmp/n$i\"); close $f; select(undef, undef, undef, 0.2) }")
+    box.begin("perl", "/tmp/loop")
+    check("it runs", until(lambda: Log(c, box.id, ended=False).of("guest.write"), 60))
+    c.scheduler.kill()
+    time.sleep(2)
+    c.scheduler.start()
+    c.await_answer()
+    box.finish()
+    log = box.end(c)
+    check("and it adds up", log.sums_up(), log.of("guest.count"))
+    last = log.sums_up() or {}
+    check("with what was not heard", last.get("over", 0) > 0 and last.get("missing") == 0, last)
+
+
+def switched_off():
+    c = Cluster("watch-off", worker_args=("--guest-events=no",))
+    try:
+        c.start()
+        log = Log(c, run(c.admin, "/bin/true").job_id)
+        equal("switched off, vm.start says so", log.of("vm.start")[0].get("unwatched"), "switched off")
+        check("and nothing of the guest is recorded", not log.guest() and not log.of("guest.count"), log.rows)
+    finally:
+        suite.close(c)
+
+
+@suite.scenario
+def a_code_context(c):
+    box = Box(c.admin, "python")
+    done = [m for m in c.admin.codes.RunCode(pb.RunCodeRequest(
+        sandbox_id=box.id, context_id="python",
+        code="import subprocess; subprocess.run(['/bin/echo', 'from a cell']); open('/tmp/cell', 'w').close()"), timeout=soon(120))]
+    log = box.end(c)
+    told = [f for f in log.of("guest.exec") if f["argv"] == ["/bin/echo", "from a cell"]]
+    check("a cell's program is told, with its context", len(told) == 1 and told[0].get("context") == "python" and "exec" not in told[0], (told, done[-1:]))
+    check("and its file", [f for f in log.of("guest.write") if f["path"] == "/tmp/cell" and f["context"] == "python"], log.of("guest.write"))
+    check("before the cell's end", log.at("guest.write", path="/tmp/cell") < log.at("code.end"))
+
+
+if __name__ == "__main__":
+    finish, suite.finish = suite.finish, lambda: None
+    suite.main(templates="base,python")
+    switched_off()
+    finish()
