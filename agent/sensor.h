@@ -4,8 +4,8 @@
  *
  * Owns:    the programs, the rings' mappings, the counters.
  * Thread:  the agent's only one; nothing here blocks.
- * Limits:  a ring is 128 KiB; what finds it full is lost and counted.  Without a bound user code
- *          could fill the agent's memory.
+ * Limits:  256 KiB of programs, sockets and refused calls, 1 MiB of files; what finds its ring full
+ *          is lost and counted.  Without a bound user code could fill the guest's memory.
  * It is loaded once, before the template's snapshot, so that a clone pays nothing for it; each
  * identity says whether it watches, and begins its count anew.
  */
@@ -32,6 +32,7 @@ struct sensor_ring {
     uint64_t *consumed;  /* mapped; the kernel reads it */
     uint64_t *produced;  /* mapped, read-only; the kernel writes it */
     const uint8_t *data; /* mapped, read-only, twice in a row: no record is in two pieces */
+    size_t bytes;        /* of the ring */
 };
 
 struct sensor {
@@ -46,7 +47,7 @@ struct sensor {
     uint64_t quiet_until_ns; /* look again then: one wake-up for many events */
 };
 
-/* quiet_us: between two looks at the rings; 0 = 5 ms. */
+/* quiet_us: between two looks at the rings; 0 = 25 ms. */
 void sensor_init(struct sensor *sensor, uint64_t quiet_us, sensor_owner_fn *owner, const void *arg);
 /* For a new identity: drop what is in the rings, count anew, watch or do not.  Loads the programs
  * when they are first wanted.  SYS or UNIMPL when this kernel cannot have them. */

@@ -112,6 +112,7 @@ void agent_say_identity(const struct monitor *r)
     identity.entropy.len = sizeof entropy;
     identity.wall_clock_ns = cl_wall_ns();
     identity.hostname = hostname;
+    identity.watch = true; /* as a worker asks */
     identity.machine_id = machine_id;
     GUEST_FRAME(frame, 0, IDENTITY, identity, &identity);
     say(r, &frame);

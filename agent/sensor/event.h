@@ -16,7 +16,8 @@ enum {
     SENSOR_CALL_ARGS = 3,
     /* What an attacker can make in masses has a ring of its own, so that it cannot push the rest
      * out.  Multiples of a page, powers of two. */
-    SENSOR_RING_BYTES = 128 * 1024,
+    SENSOR_FEW_BYTES = 256 * 1024,
+    SENSOR_MANY_BYTES = 1024 * 1024,
 };
 
 enum sensor_kind {

@@ -62,12 +62,12 @@ enum {
 
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
-    __uint(max_entries, SENSOR_RING_BYTES);
+    __uint(max_entries, SENSOR_FEW_BYTES);
 } few SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
-    __uint(max_entries, SENSOR_RING_BYTES);
+    __uint(max_entries, SENSOR_MANY_BYTES);
 } many SEC(".maps");
 
 __u32 watching;

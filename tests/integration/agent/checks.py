@@ -727,7 +727,7 @@ BROKEN = [exec_before_identity, garbage, empty_body, credit_overrun, frame_for_t
 
 
 def a_flood_loses_only_its_own_kind_and_says_how_much():
-    g = Guest(IMAGE, extra_append="cloche.sensor_us=2000000")  # the rings are looked at every 2 s only
+    g = Guest(IMAGE, extra_append="cloche.sensor_us=60000000")  # the rings are looked at once a minute
     try:
         g.hello()
         expect(g.identify(watch=True).watched)
