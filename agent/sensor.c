@@ -127,6 +127,23 @@ int sensor_begin(struct sensor *sensor, bool watch, struct cl_err *err)
     return 0;
 }
 
+/* The oldest record of all rings, and its ring; NULL when there is none. */
+static struct sensor_ring *oldest(struct sensor *sensor, const struct sensor_event **ret_record,
+                                  size_t *ret_bytes)
+{
+    struct sensor_ring *from = NULL;
+    for (size_t i = 0; i < CL_COUNT(sensor->rings); i++) {
+        size_t bytes;
+        const struct sensor_event *record = ring_peek(&sensor->rings[i], &bytes);
+        if (!record || (from && record->number > (*ret_record)->number))
+            continue;
+        from = &sensor->rings[i];
+        *ret_record = record;
+        *ret_bytes = bytes;
+    }
+    return from;
+}
+
 /* As many as fit a frame; *ret_more: there may be others. */
 static int tell_batch(struct sensor *sensor, struct chan *chan, bool *ret_more, struct cl_err *err)
 {
@@ -134,16 +151,14 @@ static int tell_batch(struct sensor *sensor, struct chan *chan, bool *ret_more, 
     Cloche__V1__GuestEvent events[BATCH_MAX], *list[BATCH_MAX];
     Cloche__V1__GuestEvents body = CLOCHE__V1__GUEST_EVENTS__INIT;
     body.events = list;
-    for (size_t i = 0; i < CL_COUNT(sensor->rings); i++) {
-        struct sensor_ring *ring = &sensor->rings[i];
-        const void *record;
-        size_t bytes;
-        while (body.n_events < BATCH_MAX && (record = ring_peek(ring, &bytes)) != NULL) {
-            size_t at = body.n_events++;
-            fill_event(sensor, record, bytes, &texts[at], &events[at]);
-            list[at] = &events[at];
-            ring_pop(ring, bytes);
-        }
+    const struct sensor_event *record = NULL;
+    struct sensor_ring *ring;
+    size_t bytes = 0;
+    while (body.n_events < BATCH_MAX && (ring = oldest(sensor, &record, &bytes)) != NULL) {
+        size_t at = body.n_events++;
+        fill_event(sensor, record, bytes, &texts[at], &events[at]);
+        list[at] = &events[at];
+        ring_pop(ring, bytes);
     }
     *ret_more = body.n_events == BATCH_MAX;
     body.seen = __atomic_load_n(&sensor->programs->bss->seen, __ATOMIC_RELAXED);

@@ -69,6 +69,7 @@ def a_job(c):
     equal("its programs", [f["argv"] for f in programs],
           [["/bin/sh", "-c", "cp /etc/hostname /tmp/copy; /bin/ls /tmp"], ["cp", "/etc/hostname", "/tmp/copy"], ["/bin/ls", "/tmp"]])
     equal("and the file that it wrote", [(f["path"], f["created"], f["comm"]) for f in log.of("guest.write")], [("/tmp/copy", True, "cp")])
+    equal("in their order", [f["number"] for f in [r["fields"] for r in log.guest()]], [1, 2, 3, 4])
     equal("each says which exec it was", {f["exec"] for f in programs}, {f["exec"] for f in log.of("exec.end")})
     equal("whose child", [f["parent"] for f in programs[1:]], [programs[0]["pid"]] * 2)
     check("before the end of the exec", max(log.at("guest.exec"), log.at("guest.write")) < log.at("exec.end") < log.at("guest.count", last=True) < log.at("vm.end"))
