@@ -80,9 +80,10 @@ static void fill_address(const struct sensor_address *e, struct sensor_text *tex
 static void fill_call(const struct sensor_call *e, struct sensor_text *text,
                       Cloche__V1__GuestEvent *out)
 {
-    char *name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_X86_64, (int)e->number);
-    (void)snprintf(text->call, sizeof text->call, name ? "%s" : "%.0s%llu", name ? name : "",
-                   (unsigned long long)e->number);
+    uint32_t arch = e->is_i386 ? SCMP_ARCH_X86 : SCMP_ARCH_X86_64;
+    char *name = seccomp_syscall_resolve_num_arch(arch, (int)e->number);
+    (void)snprintf(text->call, sizeof text->call, name ? "%s%s" : "%s%.0s%llu",
+                   e->is_i386 ? "i386:" : "", name ? name : "", (unsigned long long)e->number);
     free(name); /* libseccomp's own malloc() */
     out->call = text->call;
     memcpy(text->call_args, e->args, sizeof text->call_args);

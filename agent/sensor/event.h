@@ -62,6 +62,7 @@ struct sensor_address {
 
 struct sensor_call {
     struct sensor_event event;
+    __u32 is_i386; /* by int 0x80 or from 32-bit code: numbers mean other calls */
     __u64 number;
     __u64 args[SENSOR_CALL_ARGS];
 };

@@ -34,7 +34,11 @@ struct file {
     struct inode *f_inode;
     unsigned int f_mode;
 };
+struct thread_info {
+    unsigned int status;
+};
 struct task_struct {
+    struct thread_info thread_info;
     int tgid;
     struct task_struct *real_parent;
 };
@@ -55,7 +59,8 @@ enum {
     INODE_TYPE = 0170000,
     INODE_REGULAR = 0100000,
     TRACE_ATTACH = 0x2,
-    CALL_CLONE3 = 435, /* refused with ENOSYS on purpose (tiers.def): every libc tries it first */
+    STATUS_COMPAT = 0x2, /* of thread_info: the system call came by an entry for i386 */
+    CALL_CLONE3 = 435,   /* refused with ENOSYS on purpose (tiers.def): every libc tries it first */
 };
 
 /* --- state ------------------------------------------------------------------------------------ */
@@ -180,7 +185,9 @@ int BPF_PROG(on_denied, unsigned long call)
     struct sensor_call *e = BEGIN(few, sensor_call, SENSOR_DENIED);
     if (!e)
         return 0;
-    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+    e->is_i386 = (task->thread_info.status & STATUS_COMPAT) != 0;
     e->number = call;
     e->args[0] = regs->di;
     e->args[1] = regs->si;

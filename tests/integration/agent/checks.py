@@ -665,11 +665,32 @@ def where_sockets_go_is_told(g):
 
 
 @check
+def a_call_of_another_architecture_is_told_by_its_own_name(g):
+    expect(file_op(g, "WRITE", "i386", elf(b"\xb8\x14\0\0\0\xcd\x80" + b"\x31\xff\xb8\xe7\0\0\0\x0f\x05"), mode=0o755)[0].error_number == 0)
+    events = watched(g, lambda: g.run(["/home/user/i386"]))
+    expect([e.call for e in of(events, "DENIED")] == ["i386:getpid"], events)
+
+
+@check
 def tracing_is_told(g):
     script = "my $p = fork; sleep 30 if !$p; syscall(101, 16, $p, 0, 0); print $p; kill 9, $p"
     events = watched(g, lambda: exited(g.run(["perl", "-e", script])))
     traced = of(events, "TRACE")
     expect(len(traced) == 1 and traced[0].target > traced[0].pid, events)
+
+
+@check
+def the_sensor_is_out_of_reach_of_the_users_root(g):
+    """What is known to silence such sensors: the switch of ftrace, the BPF file system, tracefs, the agent itself."""
+    attack = ("for f in kernel/ftrace_enabled net/core/bpf_jit_enable kernel/unprivileged_bpf_disabled kernel/seccomp/actions_logged; do"
+              " cat /proc/sys/$f > /tmp/old 2> /dev/null || echo unreadable $f; echo 0 > /proc/sys/$f && echo WROTE $f; done;"
+              "for d in /sys/fs/bpf /sys/kernel/tracing /sys/kernel/debug /sys/fs/cgroup; do [ -z \"$(ls -A $d 2> /dev/null)\" ] || echo THERE $d; done;"
+              "mount -t tracefs none /mnt && echo MOUNTED; kill -9 1; kill -STOP 1; echo tried")
+    events = watched(g, lambda: expect("tried" in (out := g.run(attack, user=AS_ROOT)[1].decode()) and not any(
+        bad in out for bad in ("WROTE", "THERE", "MOUNTED")), out))
+    expect(len(of(events, "EXEC")) > 5, events)
+    after = watched(g, lambda: g.run(["/home/user/calls"]))
+    expect(of(after, "EXEC") and len(of(after, "DENIED")) == len(ROWS) - 1, after)
 
 
 @check

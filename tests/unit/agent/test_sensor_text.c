@@ -124,6 +124,10 @@ static void test_system_calls_have_names_or_numbers(void **state)
     c.number = 99999;
     sensor_describe(&c, sizeof c, &text, &out);
     assert_string_equal(out.call, "99999");
+    c.number = 20;
+    c.is_i386 = 1;
+    sensor_describe(&c, sizeof c, &text, &out);
+    assert_string_equal(out.call, "i386:getpid");
 }
 
 static void test_a_short_record_is_filled_up_with_zeros(void **state)
