@@ -108,10 +108,12 @@ static int load(struct sensor *sensor, struct cl_err *err)
 int sensor_begin(struct sensor *sensor, bool watch, struct cl_err *err)
 {
     sensor->is_watching = false;
-    if (!sensor->programs && watch && load(sensor, err) < 0)
-        return -1;
-    if (!sensor->programs)
-        return 0;
+    if (!sensor->programs && watch && sensor->failure.code == CL_OK)
+        (void)!load(sensor, &sensor->failure);
+    if (!sensor->programs) {
+        *err = sensor->failure;
+        return watch ? -1 : 0;
+    }
     struct sensor_bpf__bss *shared = sensor->programs->bss;
     __atomic_store_n(&shared->watching, 0, __ATOMIC_SEQ_CST);
     for (size_t i = 0; i < CL_COUNT(sensor->rings); i++) {

@@ -37,6 +37,7 @@ struct sensor_ring {
 
 struct sensor {
     struct sensor_bpf *programs; /* NULL until they are loaded */
+    struct cl_err failure;       /* why they cannot be: asked once, this kernel stays what it is */
     struct sensor_ring rings[2]; /* few, many */
     sensor_owner_fn *owner;
     const void *owner_arg;

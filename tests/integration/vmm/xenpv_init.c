@@ -425,11 +425,11 @@ int main(int argc, char **argv)
         (void)dup2(console, fd);
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     (void)printf("xenpv: init runs, on one of %u\n", processors());
-    void (*const checks[])(void) = {system_calls, page_faults,        forks,
-                                    execs,        exceptions,         addresses,
-                                    sleeps,       ticks_among_faults, a_tick_while_it_computes,
-                                    pipes,        floating_point,     several_processors,
-                                    off_and_on,   what_may_be_tried};
+    void (*const checks[])(void) = {system_calls, page_faults,         forks,
+                                    execs,        exceptions,          addresses,
+                                    sleeps,       ticks_among_faults,  a_tick_while_it_computes,
+                                    pipes,        floating_point,      several_processors,
+                                    off_and_on,   what_user_code_does, what_may_be_tried};
     bool is_short = has_word(argc, argv, "processors");
     if (is_short) {
         several_processors();

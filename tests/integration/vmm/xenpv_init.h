@@ -20,6 +20,9 @@ void run_anywhere(void);
 void several_processors(void);
 void off_and_on(void);
 
+/* xenpv_sensor.c: the agent's sensor sees a program start. */
+void what_user_code_does(void);
+
 /* xenpv_attacks.c, of user code without rights: what it may try in any guest, ... */
 void what_may_be_tried(void);
 /* ... and what it must not get away with in an isolated one. */
