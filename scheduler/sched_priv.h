@@ -56,6 +56,7 @@ struct tenant {
     uint64_t created_ms;
     uint64_t blocked_until_ns; /* over quota: its turn is skipped */
     uint64_t loaded_ns;        /* when the books were asked last */
+    uint64_t watched_tat_us;   /* GCRA of what its user code does: its share of the log's disk */
     size_t n_units;
 };
 

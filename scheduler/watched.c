@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "audit/redact.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "observability/log.h"
+#include "policy/quota.h"
 #include "scheduler/sched_priv.h"
 
 enum {
@@ -152,14 +154,23 @@ static void emit_count(struct unit *u, const Cloche__V1__WatchCount *c)
         log_event(LOG_AUDIT_REFUSES, "unit=%s text='%s'", u->id, err.text);
 }
 
+/* One tenant may fill neither the log's disk nor the producer's queue. */
+static bool has_room(struct unit *u)
+{
+    const struct sched_options *o = u->sched->o;
+    uint64_t retry_us;
+    return audit_producer_waiting(u->sched->audit) < WAITING_MAX && o->guest_events_burst > 0 &&
+           gcra_step(&u->tenant->watched_tat_us, cl_now_ns() / CL_NS_PER_US,
+                     1000000 / o->guest_events_rate, o->guest_events_burst, &retry_us);
+}
+
 void unit_watched(struct unit *u, const Cloche__V1__UnitWatched *m)
 {
     for (size_t i = 0; i < m->n_events; i++) {
         struct cl_err err = {0};
         if (!m->events[i]->event)
             continue;
-        if (audit_producer_waiting(u->sched->audit) >= WAITING_MAX ||
-            emit_event(u, m->events[i], &err) < 0)
+        if (!has_room(u) || emit_event(u, m->events[i], &err) < 0)
             u->unrecorded++;
     }
     if (m->count)

@@ -55,7 +55,7 @@ const struct cl_conf_row worker_conf_rows[] = {
     {"worker", "guest-events-burst", CL_CONF_U64, AT(guest_events_burst), "2000", 0, 1000000, false,
      "records of a sandbox at once, of files opened for writing and of all else; what is over is "
      "counted"},
-    {"worker", "guest-events-rate", CL_CONF_U64, AT(guest_events_rate), "100", 1, 1000000, false,
+    {"worker", "guest-events-rate", CL_CONF_U64, AT(guest_events_rate), "50", 1, 1000000, false,
      "records a second once the burst is used up"},
     {"worker", "metrics", CL_CONF_STRING, AT(metrics), "", 0, 0, false,
      "HOST:PORT of /metrics (loopback)"},

@@ -157,6 +157,18 @@ def a_scheduler_that_was_away(c):
     check("with what was not heard", last.get("over", 0) > 0 and last.get("missing") == 0, last)
 
 
+def a_tenant_with_a_small_share():
+    c = Cluster("watch-share", scheduler_args=("--guest-events-burst", "10", "--guest-events-rate", "1"))
+    try:
+        c.start()
+        logs = [Log(c, run(c.admin, "/bin/sh", "-c", "i=0; while [ $i -lt 30 ]; do /bin/true; i=$((i+1)); done").job_id) for _ in range(2)]
+        sums = [log.sums_up() or {} for log in logs]
+        check("a tenant's share is for all its sandboxes together, and what is over it is counted",
+              sum(s.get("recorded", 99) for s in sums) < 30 and all(s.get("over", 0) > 10 and s["seen"] == 31 for s in sums), sums)
+    finally:
+        suite.close(c)
+
+
 def switched_off():
     c = Cluster("watch-off", worker_args=("--guest-events=no",))
     try:
@@ -184,5 +196,6 @@ def a_code_context(c):
 if __name__ == "__main__":
     finish, suite.finish = suite.finish, lambda: None
     suite.main(templates="base,python")
+    a_tenant_with_a_small_share()
     switched_off()
     finish()
