@@ -11,10 +11,8 @@
  * Offsets of kernel structures are found when it is loaded (BTF), so one build serves every kernel.
  */
 #include <linux/bpf.h>
-/* uses what it needs of: */
+
 #include <bpf/bpf_helpers.h>
-/* and */
-#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 
 #include "agent/ids.h"
