@@ -238,8 +238,10 @@ static void exec_ended(void *arg, struct unit *u, struct exec *e)
 static bool unit_watched(void *arg, struct unit *u, Cloche__V1__UnitWatched *m)
 {
     struct worker *w = arg;
+    if (!session_unit_events.on_watched(w->session, u, m))
+        return false;
     metrics_add(w->metrics, METRIC_GUEST_EVENTS, NULL, NULL, m->n_events);
-    return session_unit_events.on_watched(w->session, u, m);
+    return true;
 }
 
 static void on_lost(void *arg, const struct vm_state *state)
@@ -395,13 +397,14 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
                                     .start_timeout_ns = START_TIMEOUT_S * CL_NS_PER_S,
                                     .clock_every_ns = options->clock_every,
                                     .watch = options->guest_events};
-    w->units = (struct units){.loop = loop,
-                              .spool_dir = w->spool_dir,
-                              .keep_ns = options->output_keep,
-                              .events = {unit_started, unit_ended, exec_ended, unit_watched},
-                              .watch_limits = {.burst = options->guest_events_burst,
-                                               .interval_us = 1000000 / options->guest_events_rate},
-                              .arg = w};
+    w->units = (struct units){
+        .loop = loop,
+        .spool_dir = w->spool_dir,
+        .keep_ns = options->output_keep,
+        .events = {unit_started, unit_ended, exec_ended, unit_watched},
+        .watch_limits = {.burst = options->guest_events_burst,
+                         .interval_us = CL_NS_PER_S / CL_NS_PER_US / options->guest_events_rate},
+        .arg = w};
     if (make_dirs(w, err) < 0 ||
         claim_take(options->state_dir, options->instance, &w->claim, err) < 0 ||
         load_id(w, err) < 0 || choose_drivers(w, err) < 0 ||
