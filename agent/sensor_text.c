@@ -114,10 +114,12 @@ void sensor_describe(const void *record, size_t bytes, struct sensor_text *text,
     switch ((enum sensor_kind)e->kind) {
     case SENSOR_EXEC:
         out->path = escape(text->exec.path, SENSOR_PATH_MAX, text->path, sizeof text->path);
+        out->cut = text->exec.is_cut != 0;
         fill_argv(&text->exec, text, out);
         break;
     case SENSOR_WRITE:
         out->path = escape(text->write.path, SENSOR_PATH_MAX, text->path, sizeof text->path);
+        out->cut = text->write.is_cut != 0;
         out->created = text->write.is_new != 0;
         break;
     case SENSOR_CONNECT:

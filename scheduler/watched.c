@@ -120,6 +120,7 @@ static int emit_event(struct unit *u, const Cloche__V1__WatchedEvent *w, struct 
         return emit_exec(u, &r, e, err);
     case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_WRITE:
         add(&r, (struct audit_field)AUDIT_BOOL("created", e->created));
+        add(&r, (struct audit_field)AUDIT_BOOL("cut", e->cut));
         add(&r, (struct audit_field)AUDIT_STR("path", e->path));
         return emit(u, AUDIT_GUEST_WRITE, &r, err);
     case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_CONNECT:
@@ -161,17 +162,19 @@ static bool has_room(struct unit *u)
     uint64_t retry_us;
     return audit_producer_waiting(u->sched->audit) < WAITING_MAX && o->guest_events_burst > 0 &&
            gcra_step(&u->tenant->watched_tat_us, cl_now_ns() / CL_NS_PER_US,
-                     1000000 / o->guest_events_rate, o->guest_events_burst, &retry_us);
+                     CL_NS_PER_S / CL_NS_PER_US / o->guest_events_rate, o->guest_events_burst,
+                     &retry_us);
 }
 
 void unit_watched(struct unit *u, const Cloche__V1__UnitWatched *m)
 {
     for (size_t i = 0; i < m->n_events; i++) {
         struct cl_err err = {0};
-        if (!m->events[i]->event)
+        if (m->events[i]->event && has_room(u) && emit_event(u, m->events[i], &err) == 0)
             continue;
-        if (!has_room(u) || emit_event(u, m->events[i], &err) < 0)
-            u->unrecorded++;
+        u->unrecorded++;
+        if (err.code != CL_OK && err.code != CL_E_PEER) /* a guest shall not fill this log */
+            log_event(LOG_AUDIT_REFUSES, "unit=%s text='%s'", u->id, err.text);
     }
     if (m->count)
         emit_count(u, m->count);

@@ -9,7 +9,7 @@
 #include <linux/types.h>
 
 enum {
-    SENSOR_PATH_MAX = 256, /* with its NUL; longer ones are cut by the kernel, at the front */
+    SENSOR_PATH_MAX = 256, /* with its NUL; of a longer one the end, and is_cut */
     SENSOR_ARGS_MAX = 512, /* bytes of a command line */
     SENSOR_ADDRESS_MAX = 128,
     SENSOR_COMM_MAX = 16,
@@ -42,7 +42,8 @@ struct sensor_event {
 
 struct sensor_exec {
     struct sensor_event event;
-    __u32 n_args;     /* elements of argv */
+    __u32 n_args; /* elements of argv */
+    __u32 is_cut;
     __u32 args_bytes; /* how many of `args` were read: elements with a NUL each, then environment */
     char path[SENSOR_PATH_MAX];
     char args[SENSOR_ARGS_MAX];
@@ -50,7 +51,7 @@ struct sensor_exec {
 
 struct sensor_write {
     struct sensor_event event;
-    __u32 is_new;
+    __u32 is_new, is_cut;
     char path[SENSOR_PATH_MAX];
 };
 

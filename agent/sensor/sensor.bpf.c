@@ -108,6 +108,14 @@ static __always_inline void fill(struct sensor_event *e, enum sensor_kind kind, 
         record; \
     })
 
+/* True: it is only the end of the path.  The kernel builds a path from its end, and leaves in the
+ * buffer what fits when not all does; without that a long path would be a way to hide. */
+static __always_inline int take_path(struct path *path, char out[SENSOR_PATH_MAX])
+{
+    out[0] = '\0';
+    return bpf_d_path(path, out, SENSOR_PATH_MAX) < 0;
+}
+
 /* --- programs --------------------------------------------------------------------------------- */
 
 /* The new program's image and rights are in place, nothing of it has run. */
@@ -124,8 +132,7 @@ int BPF_PROG(on_exec, struct linux_binprm *bprm)
         bytes = SENSOR_ARGS_MAX;
     e->n_args = bprm->argc;
     e->args_bytes = bpf_probe_read_user(e->args, bytes, (void *)bprm->p) == 0 ? bytes : 0;
-    if (bpf_d_path(&bprm->file->f_path, e->path, sizeof e->path) < 0)
-        e->path[0] = '\0';
+    e->is_cut = take_path(&bprm->file->f_path, e->path);
     bpf_ringbuf_submit(e, 0);
     return 0;
 }
@@ -140,8 +147,7 @@ int BPF_PROG(on_open, struct file *file, int result)
     if (!e)
         return result;
     e->is_new = (file->f_mode & FILE_MODE_CREATED) != 0;
-    if (bpf_d_path(&file->f_path, e->path, sizeof e->path) < 0)
-        e->path[0] = '\0';
+    e->is_cut = take_path(&file->f_path, e->path);
     bpf_ringbuf_submit(e, 0);
     return result;
 }
@@ -178,14 +184,15 @@ int BPF_PROG(on_bind, void *socket, void *address, int n, int result)
 SEC("fentry/audit_seccomp")
 int BPF_PROG(on_denied, unsigned long call)
 {
-    if (call == CALL_CLONE3 || !is_watched())
+    struct task_struct *task = bpf_get_current_task_btf();
+    __u32 is_i386 = (task->thread_info.status & STATUS_COMPAT) != 0;
+    if ((call == CALL_CLONE3 && !is_i386) || !is_watched())
         return 0;
     struct sensor_call *e = BEGIN(few, sensor_call, SENSOR_DENIED);
     if (!e)
         return 0;
-    struct task_struct *task = bpf_get_current_task_btf();
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-    e->is_i386 = (task->thread_info.status & STATUS_COMPAT) != 0;
+    e->is_i386 = is_i386;
     e->number = call;
     e->args[0] = regs->di;
     e->args[1] = regs->si;

@@ -633,6 +633,16 @@ def arguments_are_told_as_they_are_and_cut_where_they_are_long(g):
 
 
 @check
+def a_long_path_is_told_by_its_end(g):
+    deep = "/tmp/" + "/".join(["d" * 60] * 5)  # 310 bytes, and 255 are kept
+    events = watched(g, lambda: exited(g.run("mkdir -p %s; cd %s; : > told; cp /bin/true hidden; ./hidden" % (deep, deep))))
+    for event, name in ((of(events, "WRITE")[0], "/told"), (of(events, "EXEC")[-1], "/hidden")):
+        expect(event.cut and len(event.path) == 255 and (deep + name).endswith(event.path), event)
+    made = of(events, "EXEC")[1]
+    expect(list(made.argv) == ["mkdir", "-p", deep] and not made.cut, events)
+
+
+@check
 def what_runs_without_a_file_is_told(g):
     script = ("my $fd = syscall(319, my $n = 'ghost', 0); open(my $in, '<', '/bin/true'); binmode $in; my $all = do { local $/; <$in> };"
               " open(my $out, '>&=', $fd); binmode $out; print $out $all; $out->flush(); exec {\"/proc/self/fd/$fd\"} 'innocent';")

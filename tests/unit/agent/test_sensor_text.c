@@ -82,6 +82,10 @@ static void test_bytes_that_are_no_text_are_escaped(void **state)
     assert_string_equal(out.comm, "sixteen bytes \\xff!");
     assert_int_equal(out.uid, AGENT_NOBODY);
     assert_true(out.created);
+    assert_false(out.cut);
+    w.is_cut = 1;
+    sensor_describe(&w, sizeof w, &text, &out);
+    assert_true(out.cut);
 }
 
 static const Cloche__V1__GuestEvent *address_of(const void *address, size_t bytes)
