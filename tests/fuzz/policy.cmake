@@ -1,1 +1,2 @@
 cl_fuzz(jwt DEPS policy base)
+cl_fuzz(net_rule DEPS policy base)
