@@ -2,11 +2,11 @@
  *
  * One message is one datagram of a SOCK_SEQPACKET socket, of exactly the size of its struct.  The
  * worker sends one struct net_grant, and later shuts its side down: "say what is left, and end".
- * cloche-net sends struct net_event; it waits when the socket is full, so that no event is lost while it
- * lives, and meanwhile takes nothing from its guest.
+ * cloche-net sends struct net_event; it waits when the socket is full, so that no event is lost
+ * while it lives, and meanwhile takes nothing from its guest.
  *
- * The worker takes cloche-net's words for those of the guest (net_event_check): user code's bytes go
- * through it.
+ * The worker takes cloche-net's words for those of the guest (net_event_check): user code's bytes
+ * go through it.
  *
  * Pure: no I/O, no clock, no memory of its own.
  */
@@ -24,25 +24,29 @@
  * address that anybody could want to reach is hidden by it. */
 enum {
     NET_CONTROL_VERSION = 1,
-    NET_LINK = 0xc0000000U,     /* 192.0.0.0 */
+    NET_LINK = 0xc0000000U, /* 192.0.0.0 */
     NET_LINK_BITS = 29,
     NET_GATEWAY = NET_LINK + 1, /* 192.0.0.1 */
     NET_GUEST = NET_LINK + 2,   /* 192.0.0.2 */
     NET_DNS = NET_LINK + 3,     /* 192.0.0.3 */
     NET_RANGES_MAX = 16,
-    NET_SERVERS_MAX = 3,        /* as many as resolv.conf(5) has */
-    NET_ADDRESSES_MAX = 4,      /* of an answer, that an event tells */
+    NET_SERVERS_MAX = 3,   /* as many as resolv.conf(5) has */
+    NET_ADDRESSES_MAX = 4, /* of an answer, that an event tells */
     NET_REASON_MAX = 63,
 };
 
-#define NET_GUEST_MAC {0x02, 0xc1, 0x0c, 0x4e, 0x00, 0x02}
+#define NET_GUEST_MAC \
+    { \
+        0x02, 0xc1, 0x0c, 0x4e, 0x00, 0x02 \
+    }
 
 /* What one VM may reach. */
 struct net_grant {
     uint32_t version; /* NET_CONTROL_VERSION: both are of one build */
     uint32_t n_rules, n_private, n_servers;
     uint64_t egress_bytes; /* IPv4 packets of the guest, headers and all; then nothing leaves */
-    struct net_range private_ranges[NET_RANGES_MAX]; /* not public, yet rules and names may lead there */
+    struct net_range
+        private_ranges[NET_RANGES_MAX]; /* not public, yet rules and names may lead there */
     uint32_t servers[NET_SERVERS_MAX]; /* resolvers, host byte order; none: no name has addresses */
     struct net_rule rules[NET_RULES_MAX];
 };
@@ -57,11 +61,11 @@ enum net_event_kind {
 };
 
 enum net_end { /* how a flow ended */
-    NET_END_NONE = 0,
-    NET_END_CLOSED = 1, /* FIN from both */
-    NET_END_RESET,      /* RST from either */
-    NET_END_IDLE,       /* nothing for so long that it is forgotten */
-    NET_END_STOPPED,    /* the VM ended before it */
+               NET_END_NONE = 0,
+               NET_END_CLOSED = 1, /* FIN from both */
+               NET_END_RESET,      /* RST from either */
+               NET_END_IDLE,       /* nothing for so long that it is forgotten */
+               NET_END_STOPPED,    /* the VM ended before it */
 };
 
 struct net_event {
@@ -71,7 +75,7 @@ struct net_event {
     uint64_t sent;     /* bytes of IPv4 packets from the guest: of the flow; of TOTALS: that left */
     uint64_t received; /* to the guest */
     uint64_t duration_us; /* of CLOSE; of DNS: until the answer */
-    uint32_t address;  /* host byte order; 0 = none: DNS, or DENIED by name */
+    uint32_t address;     /* host byte order; 0 = none: DNS, or DENIED by name */
     uint16_t port, guest_port;
     uint8_t protocol;  /* the IANA's number; 0 = none */
     uint8_t end;       /* of CLOSE: enum net_end */

@@ -33,9 +33,9 @@ enum {
 
 enum net_target {
     NET_TARGET_PUBLIC = 1,
-    NET_TARGET_NAME,   /* this name */
-    NET_TARGET_BELOW,  /* every name below it */
-    NET_TARGET_RANGE,  /* addresses */
+    NET_TARGET_NAME,  /* this name */
+    NET_TARGET_BELOW, /* every name below it */
+    NET_TARGET_RANGE, /* addresses */
 };
 
 enum net_protocol { NET_TCP = 6, NET_UDP = 17 }; /* the IANA's numbers */
@@ -62,8 +62,8 @@ bool net_rule_covers_name(const struct net_rule *rule, const char *name);
 /* Does it allow to send to this address, whatever its name is? */
 bool net_rule_covers_address(const struct net_rule *rule, uint32_t address);
 bool net_rule_covers_port(const struct net_rule *rule, uint8_t protocol, uint16_t port);
-/* Is this lower case text a host name: letters, digits, hyphens and underscores in labels of 1 to 63
- * (RFC 1123 §2.1; underscores for what DNS has besides hosts)? */
+/* Is this lower case text a host name: letters, digits, hyphens and underscores in labels of 1 to
+ * 63 (RFC 1123 §2.1; underscores for what DNS has besides hosts)? */
 bool net_name_is_valid(const char *name);
 bool net_range_has(const struct net_range *range, uint32_t address);
 /* Left to the internet by the IANA's IPv4 Special-Purpose Address Registry, and not multicast. */

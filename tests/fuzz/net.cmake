@@ -1,0 +1,3 @@
+foreach(name frame dns filter)
+  cl_fuzz(net_${name} DEPS net)
+endforeach()
