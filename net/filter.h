@@ -36,8 +36,9 @@ enum {
 #define NET_TCP_IDLE_NS (7200 * CL_NS_PER_S)
 #define NET_TCP_OPENING_NS (120 * CL_NS_PER_S)
 #define NET_UDP_IDLE_NS (60 * CL_NS_PER_S)
-#define NET_PIN_NS (600 * CL_NS_PER_S) /* at least: programs keep addresses longer than their TTL \
-                                        */
+#define NET_PIN_NS \
+    (600 * CL_NS_PER_S) /* at least: programs keep addresses longer than their TTL \
+                         */
 
 enum net_verdict {
     NET_PASS = 1,

@@ -62,6 +62,7 @@ PROFILES = (
     ("cloche-scheduler: may call", "scheduler/seccomp.c", "rows"),
     ("cloche-audit: may call", "audit/writer/seccomp.c", "rows"),
     ("cloche-gateway: may call", "gateway/seccomp.c", "rows"),
+    ("cloche-net: may call", "net/seccomp.c", "rows"),
     ("cloche-guard: may call", "worker/guard_seccomp.c", "rows"),
     ("cloche-vmm, a vCPU's thread: may call", "vmm/seccomp.c", "vcpu_rows"),
     ("cloche-vmm, its main thread: may call", "vmm/seccomp.c", "main_rows"),

@@ -17,6 +17,7 @@
 #include "audit/writer/seccomp.h"
 #include "base/sandbox.h"
 #include "gateway/seccomp.h"
+#include "net/seccomp.h"
 #include "scheduler/seccomp.h"
 #include "worker/seccomp.h"
 
@@ -61,6 +62,7 @@ static void test_each_allowed_row_is_allowed(void **state)
     check_allowed(&writer_profile, writer_seccomp);
     check_allowed(&sched_profile, sched_seccomp);
     check_allowed(&gateway_profile, gateway_seccomp);
+    check_allowed(&net_profile, net_seccomp);
 }
 
 static void test_each_refused_row_answers_eperm(void **state)
@@ -79,7 +81,7 @@ static void test_what_is_in_no_allow_table_kills(void **state)
     (void)state;
     static const int never[] = {SYS_execve, SYS_execveat, SYS_bpf,    SYS_mount,  SYS_unshare,
                                 SYS_setns,  SYS_chroot,   SYS_setuid, SYS_listen, SYS_memfd_create};
-    static apply_fn *const all[] = {writer_seccomp, sched_seccomp, gateway_seccomp};
+    static apply_fn *const all[] = {writer_seccomp, sched_seccomp, gateway_seccomp, net_seccomp};
     for (size_t a = 0; a < CL_COUNT(all); a++) {
         for (size_t i = 0; i < CL_COUNT(never); i++) {
             int status = try_call(all[a], never[i]);
