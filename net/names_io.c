@@ -45,10 +45,11 @@ static void on_answer(void *user, int status, int timeouts, unsigned char *bytes
     q->found(q->user, &found);
 }
 
-/* NOSEARCH and NOALIASES: the name as it is, whatever this host's environment says. */
+/* NOSEARCH and NOALIASES: the name as it is, whatever this host's environment says; and no file of
+ * this host is read for what is not set here. */
 static int open_channel(struct names *names, struct in_addr *servers, size_t n, struct cl_err *err)
 {
-    char lookups[] = "b";
+    char lookups[] = "b", no_file[] = "/dev/null";
     struct ares_options o = {
         .flags = ARES_FLAG_NOSEARCH | ARES_FLAG_NOALIASES,
         .timeout = TIMEOUT_MS,
@@ -56,10 +57,12 @@ static int open_channel(struct names *names, struct in_addr *servers, size_t n, 
         .lookups = lookups,
         .servers = servers,
         .nservers = (int)n,
+        .resolvconf_path = no_file,
     };
-    int rc = ares_init_options(&names->channel, &o,
-                               ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES |
-                                   ARES_OPT_LOOKUPS | ARES_OPT_SERVERS | ARES_OPT_NOROTATE);
+    int rc =
+        ares_init_options(&names->channel, &o,
+                          ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_LOOKUPS |
+                              ARES_OPT_SERVERS | ARES_OPT_NOROTATE | ARES_OPT_RESOLVCONF);
     return rc == ARES_SUCCESS ? 0 : cl_fail(err, CL_E_SYS, 0, "c-ares: %s", ares_strerror(rc));
 }
 

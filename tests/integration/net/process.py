@@ -6,10 +6,12 @@ Exit 0 when all passed, 1 otherwise, 77 when this machine cannot run it.
 """
 import os
 import select
+import shutil
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 
@@ -54,6 +56,17 @@ def it_has_given_everything_away(world):
         expect(os.listdir("/proc/%d/root" % pid) == [], os.listdir("/proc/%d/root" % pid))
         limits = open("/proc/%d/limits" % pid).read()
         expect("Max file size             0 " in limits and "Max core file size        0 " in limits, limits)
+
+
+@check
+def it_runs_as_an_ordinary_user_too(world):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        program = shutil.copy(sys.argv[1], folder)
+        with Guest(program, grant(SERVERS), user=UID, group=UID, extra_groups=[]) as g:
+            expect(g.connect(SERVER, 443).echo(b"hello") == b"hello", "no echo")
+            status = open("/proc/%d/status" % g.process.pid).read()
+            expect("NoNewPrivs:\t1" in status and "Seccomp:\t2" in status, status)
 
 
 @check

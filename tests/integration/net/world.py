@@ -244,14 +244,14 @@ class Frame:
 class Guest:
     """cloche-net with a grant, between this process as the worker and as the guest."""
 
-    def __init__(self, program, its_grant, wrap=()):
+    def __init__(self, program, its_grant, wrap=(), **popen):
         self.control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.wire, wire = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.send(bytes(its_grant))
         self.events, self.next_port, self.got = [], 40000, []
         fds = (control.fileno(), wire.fileno())
         self.process = subprocess.Popen([*wrap, program, *map(str, fds), str(UID), str(UID)], pass_fds=fds,
-                                        stderr=subprocess.PIPE, text=True)
+                                        stderr=subprocess.PIPE, text=True, **popen)
         control.close()
         wire.close()
         self.wire.send(b"\xff" * 6 + MAC + b"\x08\x06\0\1\x08\0\6\4\0\1" + MAC + socket.inet_aton(GUEST) + bytes(6) +
