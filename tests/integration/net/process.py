@@ -15,7 +15,7 @@ import tempfile
 import time
 import traceback
 
-from world import (ACK, CLOSE, CLOSED, DENIED, DNS, FIN, GATEWAY, HOST, NOERROR, NXDOMAIN, OPEN, PUBLIC, RESET, RESOLVER, RST, SERVER,
+from world import (ACK, CLOSE, CLOSED, DENIED, DNS, GATEWAY, HOST, NOERROR, NXDOMAIN, OPEN, PUBLIC, RESET, RESOLVER, RST, SERVER,
                    SERVFAIL, STOPPED, TCP, TOTALS, UDP, UID, Grant, Guest, World, grant, number, packet, rule)
 
 CHECKS = []

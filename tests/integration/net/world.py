@@ -244,7 +244,7 @@ class Frame:
 class Guest:
     """cloche-net with a grant, between this process as the worker and as the guest."""
 
-    def __init__(self, program, its_grant, wrap=(), **popen):
+    def __init__(self, program, its_grant, wrap=(), knows_the_way=True, **popen):
         self.control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.wire, wire = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.send(bytes(its_grant))
@@ -254,6 +254,10 @@ class Guest:
                                         stderr=subprocess.PIPE, text=True, **popen)
         control.close()
         wire.close()
+        if knows_the_way:
+            self.find_gateway()
+
+    def find_gateway(self):
         self.wire.send(b"\xff" * 6 + MAC + b"\x08\x06\0\1\x08\0\6\4\0\1" + MAC + socket.inet_aton(GUEST) + bytes(6) +
                        socket.inet_aton(GATEWAY))
         assert self.take_raw(lambda raw: raw[12:14] == b"\x08\x06" and raw[20:22] == b"\0\2"), "no answer to ARP"
