@@ -17,6 +17,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "agent/card.h"
 #include "agent/cmdline.h"
 #include "agent/ids.h"
 #include "agent/port.h"
@@ -298,7 +299,8 @@ int boot_run(struct boot *ret_boot, struct cl_err *err)
         return cl_wrap(err, "boot");
     set_fault_around(args.fault_around);
     if (load_modules(err) < 0 || mount_root(&args, &scratch, err) < 0 || mount_dev(err) < 0 ||
-        open_channel(&chan, err) < 0 || switch_root(err) < 0 || loopback_up(err) < 0)
+        open_channel(&chan, err) < 0 || switch_root(err) < 0 || loopback_up(err) < 0 ||
+        card_up(&args.card, err) < 0)
         return cl_wrap(err, "boot");
     ret_boot->sensor_us = args.sensor_us;
     ret_boot->chan_fd = cl_steal_fd(&chan);

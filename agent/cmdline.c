@@ -1,6 +1,7 @@
 /* agent/cmdline.c - see agent/cmdline.h. */
 #include "agent/cmdline.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,36 @@ static int parse_verity(const char *value, struct verity_args *ret, struct cl_er
     return 0;
 }
 
+static bool parse_address(const char *s, size_t n, uint32_t *ret)
+{
+    char text[INET_ADDRSTRLEN];
+    struct in_addr in;
+    if (n >= sizeof text)
+        return false;
+    memcpy(text, s, n);
+    text[n] = '\0';
+    if (inet_pton(AF_INET, text, &in) != 1 || in.s_addr == 0)
+        return false;
+    *ret = ntohl(in.s_addr);
+    return true;
+}
+
+static int parse_card(const char *value, struct card_args *ret, struct cl_err *err)
+{
+    const char *prefix = value + strcspn(value, "/"), *gateway = value + strcspn(value, ",");
+    const char *dns = *gateway ? gateway + 1 + strcspn(gateway + 1, ",") : gateway;
+    uint64_t bits = 0;
+    if (*prefix != '/' || prefix > gateway || *dns != ',' ||
+        !parse_address(value, (size_t)(prefix - value), &ret->address) ||
+        !parse_number(prefix + 1, (size_t)(gateway - prefix - 1), &bits) || bits < 1 || bits > 32 ||
+        !parse_address(gateway + 1, (size_t)(dns - gateway - 1), &ret->gateway) ||
+        !parse_address(dns + 1, strlen(dns + 1), &ret->dns))
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "cloche.net: want address/prefix,gateway,resolver, of IPv4");
+    ret->prefix = (uint8_t)bits;
+    return 0;
+}
+
 /* What follows `name` in the word; NULL = it is another. */
 static const char *value_of(const char *word, const char *name)
 {
@@ -83,6 +114,8 @@ static int take_word(const char *word, struct boot_args *args, struct cl_err *er
         return take_number("cloche.fault_around", value, &args->fault_around, err);
     if ((value = value_of(word, "cloche.sensor_us=")) != NULL)
         return take_number("cloche.sensor_us", value, &args->sensor_us, err);
+    if ((value = value_of(word, "cloche.net=")) != NULL)
+        return parse_card(value, &args->card, err);
     if (strcmp(word, "cloche.disk=1") == 0)
         args->has_disk = true;
     else if (strcmp(word, "cloche.noverity=1") == 0)

@@ -26,6 +26,12 @@ struct verity_args {
     uint64_t hash_start;  /* first block of the hash tree */
 };
 
+/* IPv4, host byte order; address 0 = there is no card. */
+struct card_args {
+    uint32_t address, gateway, dns;
+    uint8_t prefix;
+};
+
 struct boot_args {
     bool noverity;
     bool has_verity;
@@ -34,11 +40,12 @@ struct boot_args {
     uint64_t fault_around;  /* bytes of a file that a page fault maps; 0 = the kernel's own */
     uint64_t sensor_us;     /* between two looks at what the sensor saw; 0 = the agent's own */
     bool has_disk;          /* the writable layer is on the disk with the serial "scratch" */
+    struct card_args card;
 };
 
 /* cloche.verity=<root hash>:<data blocks>:<hash start block>:<salt>  cloche.noverity=1
  * cloche.scratch=<bytes>  cloche.fault_around=<bytes>  cloche.sensor_us=<microseconds>
- * cloche.disk=1.  INVALID names the word. */
+ * cloche.disk=1  cloche.net=<address>/<prefix>,<gateway>,<resolver>.  INVALID names the word. */
 int cmdline_parse(const char *text, struct boot_args *ret_args, struct cl_err *err) CL_MUST;
 
 #endif

@@ -17,7 +17,7 @@ export ID_BASE=30000                 # AGENT_ID_BASE of agent/ids.h
 protocol_major=1                     # GUEST_PROTOCOL_MAJOR of proto/guest_frame.h
 kernel_meta=linux-image-cloud-amd64
 # the channel is a port of virtio_console (QEMU) or a vsock connection (cloche-vmm)
-kernel_modules="virtio_mmio virtio_blk virtio_console vmw_vsock_virtio_transport virtio-rng virtio_balloon dm-verity erofs overlay ext4"
+kernel_modules="virtio_mmio virtio_blk virtio_console vmw_vsock_virtio_transport virtio-rng virtio_balloon virtio_net dm-verity erofs overlay ext4"
 cmdline="console=ttyS0 panic=-1 quiet cryptomgr.notests random.trust_cpu=on no_timer_check lsm=bpf audit=0 ipv6.disable=1 numa=off nowatchdog 8250.nr_uarts=1 pci=off mitigations=off"
 # a thousand idle guests share a host: nobody wakes twice a second to compare clocks, or to look whether memory should be compacted
 cmdline="$cmdline tsc=nowatchdog sysctl.vm.compaction_proactiveness=0"

@@ -17,7 +17,8 @@ static void test_a_whole_line_is_understood(void **state)
     struct boot_args args;
     const char *text =
         "console=ttyS0 quiet cloche.verity=" HASH ":100:101:00ff cloche.scratch=65536 "
-        "cloche.fault_around=262144 cloche.sensor_us=20000\n";
+        "cloche.fault_around=262144 cloche.sensor_us=20000 "
+        "cloche.net=192.0.0.2/29,192.0.0.1,192.0.0.3\n";
     assert_int_equal(cmdline_parse(text, &args, NULL), 0);
     assert_true(args.has_verity && !args.noverity);
     assert_string_equal(args.verity.root_hash, HASH);
@@ -27,6 +28,10 @@ static void test_a_whole_line_is_understood(void **state)
     assert_int_equal(args.scratch_bytes, 65536);
     assert_int_equal(args.fault_around, 262144);
     assert_int_equal(args.sensor_us, 20000);
+    assert_int_equal(args.card.address, 0xc0000002);
+    assert_int_equal(args.card.prefix, 29);
+    assert_int_equal(args.card.gateway, 0xc0000001);
+    assert_int_equal(args.card.dns, 0xc0000003);
 }
 
 static void test_without_a_hash_the_boot_is_refused(void **state)
@@ -37,6 +42,7 @@ static void test_without_a_hash_the_boot_is_refused(void **state)
     assert_int_equal(cmdline_parse("", &args, NULL), -1);
     assert_int_equal(cmdline_parse("quiet cloche.noverity=1", &args, NULL), 0);
     assert_true(args.noverity);
+    assert_int_equal(args.card.address, 0);
 }
 
 static void test_misspelt_words_are_refused(void **state)
@@ -57,6 +63,15 @@ static void test_misspelt_words_are_refused(void **state)
         "cloche.noverity=1 cloche.scratch=1k",
         "cloche.noverity=1 cloche.scratch=",
         "cloche.noverity=1 cloche.fault_around=64k",
+        "cloche.noverity=1 cloche.net=",
+        "cloche.noverity=1 cloche.net=192.0.0.2,192.0.0.1,192.0.0.3",
+        "cloche.noverity=1 cloche.net=192.0.0.2/33,192.0.0.1,192.0.0.3",
+        "cloche.noverity=1 cloche.net=192.0.0.2/0,192.0.0.1,192.0.0.3",
+        "cloche.noverity=1 cloche.net=192.0.0.2/29,192.0.0.1",
+        "cloche.noverity=1 cloche.net=192.0.0.2/29,192.0.0.1,",
+        "cloche.noverity=1 cloche.net=192.0.0.2/29,0.0.0.0,192.0.0.3",
+        "cloche.noverity=1 cloche.net=192.0.0.2/29,192.0.0.1,192.0.0.3,192.0.0.4",
+        "cloche.noverity=1 cloche.net=192.0.0.2,192.0.0.1/29,192.0.0.3",
         "cloche.noverity=1 cloche.unknown",
     };
     for (size_t i = 0; i < CL_COUNT(bad); i++) {
