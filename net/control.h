@@ -26,6 +26,7 @@ enum {
     NET_CONTROL_VERSION = 1,
     NET_LINK = 0xc0000000U, /* 192.0.0.0 */
     NET_LINK_BITS = 29,
+    NET_LINK_MTU = 9000,        /* as the card has it (vmm/net.h), and QEMU's is told */
     NET_GATEWAY = NET_LINK + 1, /* 192.0.0.1 */
     NET_GUEST = NET_LINK + 2,   /* 192.0.0.2 */
     NET_DNS = NET_LINK + 3,     /* 192.0.0.3 */

@@ -15,10 +15,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/util.h"
+#include "net/control.h"
 
 enum {
-    NET_FRAME_BYTES_MAX = 1514,  /* an Ethernet header and 1500 bytes, as the guest's card has it */
+    NET_FRAME_BYTES_MAX = NET_LINK_MTU + 14, /* with an Ethernet header */
     NET_FRAME_PAYLOAD_MAX = 512, /* of a datagram that is built here (RFC 1035 §2.3.4) */
     NET_FRAME_BUILT_MAX = 14 + 20 + 8 + NET_FRAME_PAYLOAD_MAX,
 };

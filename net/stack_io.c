@@ -10,8 +10,6 @@
 #include "base/own.h"
 #include "net/control.h"
 
-enum { MTU = 1500 };
-
 struct stack {
     Slirp *slirp; /* owned */
     stack_send_fn *send;
@@ -114,8 +112,8 @@ int stack_open(stack_send_fn *send, void *user, struct stack **ret_stack, struct
         .vhost = {htonl(NET_GATEWAY)},
         .vdhcp_start = {htonl(NET_GUEST)},
         .vnameserver = {htonl(NET_DNS)},
-        .if_mtu = MTU,
-        .if_mru = MTU,
+        .if_mtu = NET_LINK_MTU,
+        .if_mru = NET_LINK_MTU,
         .disable_host_loopback = true,
         .disable_dns = true,
         .disable_dhcp = true,

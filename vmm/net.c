@@ -8,7 +8,8 @@
 
 enum { QUEUE_RX, QUEUE_TX, QUEUE_NR, QUEUE_LEN = 256 };
 
-#define F_MAC (UINT64_C(1) << 5) /* §5.1.3 */
+#define F_MTU (UINT64_C(1) << 3) /* §5.1.3 */
+#define F_MAC (UINT64_C(1) << 5)
 
 /* §5.1.6; num_buffers is there with VERSION_1 */
 struct net_header {
@@ -17,16 +18,28 @@ struct net_header {
 };
 _Static_assert(sizeof(struct net_header) == 12, "virtio 1.2 §5.1.6");
 
+/* §5.1.4; status and pairs are there with features that nobody offers */
+struct net_config {
+    uint8_t mac[NET_MAC_BYTES];
+    uint16_t status, pairs, mtu;
+};
+_Static_assert(sizeof(struct net_config) == 12, "virtio 1.2 §5.1.4");
+
+static size_t frame_max(const struct net *n)
+{
+    return n->v.driver_features & F_MTU ? NET_FRAME_MAX : NET_FRAME_PLAIN;
+}
+
 /* ---- from the guest to the wire ---- */
 
 enum sent { SENT, DROPPED, WAITS };
 
 /* §5.1.6.2: without offloads a header says nothing.  One that does asks for work that nobody
  * offered. */
-static bool is_plain(const struct net_header *h, size_t frame_bytes)
+static bool is_plain(const struct net *n, const struct net_header *h, size_t frame_bytes)
 {
     return h->flags == 0 && h->gso_type == 0 && frame_bytes >= NET_FRAME_MIN &&
-           frame_bytes <= NET_FRAME_MAX;
+           frame_bytes <= frame_max(n);
 }
 
 static enum sent put_on_wire(struct net *n, struct span *frame)
@@ -47,7 +60,7 @@ static enum sent put_on_wire(struct net *n, struct span *frame)
 static enum sent send_frame(struct net *n, struct span *out)
 {
     struct net_header h;
-    if (!span_take(out, &h, sizeof h) || !is_plain(&h, out->bytes) || n->wire_ended)
+    if (!span_take(out, &h, sizeof h) || !is_plain(n, &h, out->bytes) || n->wire_ended)
         return DROPPED;
     return put_on_wire(n, out);
 }
@@ -83,7 +96,7 @@ static bool pop_room(struct net *n)
         n->starved = true;
         return false;
     }
-    if (n->chain.out.n == 0 && n->chain.in.bytes >= sizeof(struct net_header) + NET_FRAME_MAX)
+    if (n->chain.out.n == 0 && n->chain.in.bytes >= sizeof(struct net_header) + frame_max(n))
         return true;
     virtio_fail(&n->v, VIRTQ_FAULT_SHAPE);
     return false;
@@ -112,7 +125,7 @@ static bool feed_one(struct net *n)
     if (!pop_room(n))
         return false;
     span_split(room, sizeof(struct net_header), store, &front);
-    span_limit(room, NET_FRAME_MAX);
+    span_limit(room, frame_max(n));
     enum got got = read_wire(n, room, &bytes);
     if (got != GOT) {
         virtio_unpop(&n->v, QUEUE_RX);
@@ -155,17 +168,19 @@ static void net_reset(void *dev)
 
 static void net_config_read(void *dev, uint32_t at, void *dst, uint32_t bytes)
 {
-    memcpy(dst, ((const struct net *)dev)->mac + at, bytes);
+    struct net_config c = {.mtu = NET_MTU};
+    memcpy(c.mac, ((const struct net *)dev)->mac, sizeof c.mac);
+    memcpy(dst, (const uint8_t *)&c + at, bytes);
 }
 
 static const struct virtio_ops net_ops = {
     .id = VIRTIO_NET,
     .n_queues = QUEUE_NR,
     .queue_max = QUEUE_LEN,
-    .features = F_MAC,
+    .features = F_MAC | F_MTU,
     .notify = net_notify,
     .reset = net_reset,
-    .config_bytes = NET_MAC_BYTES,
+    .config_bytes = sizeof(struct net_config),
     .config_read = net_config_read,
 };
 

@@ -15,9 +15,13 @@
 
 enum {
     NET_MAC_BYTES = 6,
-    /* An Ethernet header and 1500 bytes.  Longer frames are dropped; without it a guest could send
-     * messages of gigabytes. */
-    NET_FRAME_MAX = 1514,
+    /* Each frame costs a guest a turn through its stack and maybe an exit, so they are as long as
+     * fits into three pages of a buffer; the other end of the wire has the same MTU. */
+    NET_MTU = 9000,
+    /* With the Ethernet header.  Longer frames are dropped; without it a guest could send messages
+     * of gigabytes. */
+    NET_FRAME_MAX = NET_MTU + 14,
+    NET_FRAME_PLAIN = 1514, /* of a driver that does not know of an MTU */
     NET_FRAME_MIN = 14,
     /* Frames to the guest in one turn; without it a fast wire keeps the device lock. */
     NET_FRAMES_PER_TURN = 64,

@@ -16,10 +16,13 @@ enum {
     RX = 0,
     TX = 1,
     HEADER = 12,
+    ROOM = 0x2800,
     TX_AT = DRV_DATA,
-    RX_AT = DRV_DATA + 0x8000,
-    ROOM = 0x800
+    RX_AT = DRV_DATA + SIZE / 2 * ROOM,
+    F_MTU = 1 << 3
 };
+_Static_assert((int)ROOM >= (int)NET_FRAME_MAX + (int)HEADER, "the longest frame");
+_Static_assert((int)RX_AT + (int)SIZE * (int)ROOM <= (int)DRV_RAM, "and all of them");
 
 static const uint8_t mac[NET_MAC_BYTES] = {2, 0, 0, 1, 2, 3};
 static struct drv drv;
@@ -63,7 +66,7 @@ static void give_room(unsigned chains)
 static void send_frame(uint8_t tag, uint32_t n, uint8_t flags)
 {
     uint8_t head = (uint8_t)(tx_head++ % (SIZE / 2)), header[HEADER] = {flags};
-    uint64_t at = TX_AT + head * 0x1000u;
+    uint64_t at = TX_AT + head * (uint64_t)ROOM;
     const struct drv_desc pieces[] = {{at, HEADER, 0, 0}, {at + HEADER, n, 0, 0}};
     memset(frame, tag, sizeof frame);
     drv_put(&drv, at, header, HEADER);
@@ -112,6 +115,7 @@ static void test_frames_go_both_ways(void **state)
     assert_int_equal(receive(&tag), NET_FRAME_MAX);
     assert_int_equal(receive(&tag), 0);
     assert_int_equal(virtio_read(&net.v, 0x100, 4), 0x01000002);
+    assert_int_equal(virtio_read(&net.v, 0x10a, 2), NET_MTU);
     assert_int_equal(net.dropped, 0);
 }
 
@@ -132,6 +136,24 @@ static void test_frames_that_are_dropped(void **state)
     assert_int_equal(receive(&tag), 60);
     assert_int_equal(net.dropped, 4);
     assert_int_equal(net.v.status, 0xf);
+}
+
+static void test_a_driver_without_an_mtu_has_short_frames(void **state)
+{
+    (void)state;
+    uint8_t tag;
+    net.v.driver_features &= ~(uint64_t)F_MTU;
+    give_room(2);
+    send_frame(1, NET_FRAME_PLAIN, 0);
+    send_frame(2, NET_FRAME_PLAIN + 1, 0);
+    assert_int_equal(recv(pair[1], frame, sizeof frame, 0), NET_FRAME_PLAIN);
+    assert_int_equal(recv(pair[1], frame, sizeof frame, 0), -1);
+    assert_int_equal(send(pair[1], frame, NET_FRAME_PLAIN + 1, 0), NET_FRAME_PLAIN + 1);
+    assert_int_equal(send(pair[1], frame, NET_FRAME_PLAIN, 0), NET_FRAME_PLAIN);
+    turn();
+    assert_int_equal(receive(&tag), NET_FRAME_PLAIN);
+    assert_int_equal(receive(&tag), 0);
+    assert_int_equal(net.dropped, 2);
 }
 
 static void test_a_full_wire_stops_the_guest_and_loses_nothing(void **state)
@@ -223,6 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_frames_go_both_ways),
         T(test_frames_that_are_dropped),
+        T(test_a_driver_without_an_mtu_has_short_frames),
         T(test_a_full_wire_stops_the_guest_and_loses_nothing),
         T(test_a_guest_without_room_stops_the_wire),
         T(test_room_that_is_too_small_breaks_the_device),
