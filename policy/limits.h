@@ -28,6 +28,7 @@ enum {
     UNIT_DEFAULT_DISK_MIB = 512,
     UNIT_DEFAULT_PIDS = 256,
     UNIT_DEFAULT_OUTPUT_BYTES = 64 << 20,
+    UNIT_DEFAULT_EGRESS_BYTES = 1 << 30, /* of one that has network */
 };
 
 /* What one job or sandbox asks for; 0 = the default above. */
