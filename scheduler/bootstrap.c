@@ -133,6 +133,7 @@ void bootstrap(struct sched *s)
         return;
     f->s = s;
     limits_default(&limits);
+    limits.network = 1;
     if (tenant_write(s, "local", &limits, "shared-ok", on_tenant, f, &err) < 0)
         done(f, &err);
 }

@@ -35,6 +35,7 @@ static void view_spec(struct sandbox_view *o, const Cloche__V1__UnitRecord *r)
     o->m.resources = r->spec->resources;
     o->m.labels = r->spec->labels;
     o->m.n_labels = r->spec->n_labels;
+    o->m.network_grant = r->spec->network_grant;
 }
 
 static void view_init(struct sandbox_view *o, const char *id, const char *tenant,
@@ -172,6 +173,7 @@ static void sandbox_create(struct api_call *a)
     c->spec.labels = r->labels;
     c->spec.n_labels = r->n_labels;
     c->spec.network = r->network;
+    c->spec.network_grant = r->network_grant;
     struct submit_spec spec = {.kind = BOOKS_SANDBOX,
                                .spec = &c->spec,
                                .idempotency_key = r->idempotency_key,

@@ -26,6 +26,7 @@
 #include "observability/metrics.h"
 #include "policy/fairq.h"
 #include "policy/limits.h"
+#include "policy/net_rule.h"
 #include "policy/principal.h"
 #include "redis/books_registry.h"
 #include "rpc/server.h"
@@ -57,6 +58,7 @@ struct tenant {
     uint64_t blocked_until_ns; /* over quota: its turn is skipped */
     uint64_t loaded_ns;        /* when the books were asked last */
     uint64_t watched_tat_us;   /* GCRA of what its user code does: its share of the log's disk */
+    uint64_t network_tat_us;   /* the same of what goes over its network */
     size_t n_units;
 };
 
@@ -79,6 +81,7 @@ struct worker {
     size_t n_templates;
     uint64_t cap_vcpu, cap_mem, used_vcpu, used_mem; /* used: its report and what we sent since */
     uint32_t slots, used_slots;
+    bool network;  /* its VMs can be given network */
     bool greeting; /* since its Hello; its first Load says that it has told all it knows */
 };
 
@@ -108,7 +111,8 @@ struct unit {
     struct cl_err refused;          /* the refusal, when it came to that */
     Cloche__V1__UnitRecord *record; /* owned */
     uint64_t fence;
-    uint64_t unrecorded; /* of what its user code did: the audit log had no room */
+    uint64_t unrecorded;         /* of what its user code did: the audit log had no room */
+    uint64_t unrecorded_network; /* the same of its network */
     uint32_t attempt, refusals;
     char worker_id[BOOKS_NAME], driver[16], vm[64];
     Cloche__V1__GuestSeparation separation;
@@ -183,6 +187,8 @@ void unit_ended(struct unit *u, const Cloche__V1__UnitEnded *m, struct worker *w
 void unit_assigned(struct unit *u, const Cloche__V1__AssignAnswer *m, struct worker *w);
 /* What its user code did, for the audit log. */
 void unit_watched(struct unit *u, const Cloche__V1__UnitWatched *m);
+/* network.c: what went over its network. */
+void unit_network(struct unit *u, const Cloche__V1__UnitWatched *m);
 void unit_started(struct unit *u, const Cloche__V1__UnitStarted *m);
 /* Its worker came back and knows nothing of it. */
 void unit_lost(struct unit *u);
@@ -206,7 +212,9 @@ extern const size_t worker_methods_count;
 int worker_send(struct worker *w, Cloche__V1__SessionResponse *m, struct cl_err *err) CL_MUST;
 /* False when there are workers, and none whose guests are as separate as this tenant wants. */
 bool worker_any_for(struct sched *s, const struct tenant *t);
-/* The best worker with room, or NULL.  need: BOOKS_DIM_NR numbers. */
+/* Some worker gives its VMs network, or none is connected. */
+bool worker_any_network(struct sched *s);
+/* The best worker with room, or NULL.  need: BOOKS_DIM_NR numbers; egress means network. */
 struct worker *worker_place(struct sched *s, const struct tenant *t, const char *template,
                             const uint64_t *need);
 /* Count room and a warm VM as used before the worker's next report says so, so that the next unit

@@ -27,7 +27,7 @@ enum {
 
 static void settle(struct unit *u, const Cloche__V1__ExecResult *result,
                    const Cloche__V1__UnitEnded *m);
-static void requeue(struct unit *u, const char *why);
+static void requeue(struct unit *u, const char *why, const struct books_end *used);
 
 /* Did a worker take it before?  Then it waits again through no fault of its own, and its place in
  * the queue has no limit. */
@@ -259,6 +259,7 @@ static void settle(struct unit *u, const Cloche__V1__ExecResult *result,
     uint8_t *bytes = make_terminal(u, result, m, &err) == 0 ? pack(&u->terminal->base, &n) : NULL;
     struct books_hold hold = hold_of(u);
     struct books_end end = {.cpu_ms = m ? m->cpu_ms : 0,
+                            .egress_bytes = m ? m->sent_bytes : 0,
                             .outcome = (uint8_t)result->outcome,
                             .terminal = bytes,
                             .terminal_n = bytes ? n : 0};
@@ -365,7 +366,8 @@ static void on_requeued(enum books_verdict verdict, const struct cl_err *err, vo
         put_back(u);
 }
 
-static void requeue(struct unit *u, const char *why)
+/* used: what its attempt took; NULL = nothing that anybody knows of. */
+static void requeue(struct unit *u, const char *why, const struct books_end *used)
 {
     struct cl_err err = {0};
     struct books_hold hold = hold_of(u);
@@ -376,7 +378,7 @@ static void requeue(struct unit *u, const char *why)
                                          AUDIT_NUM("fence", u->fence), AUDIT_STR("reason", why),
                                          AUDIT_STR("unit", u->id)};
     emit(u, AUDIT_UNIT_REQUEUE, fields, CL_COUNT(fields));
-    if (books_requeue(u->sched->books, &hold, NULL, on_requeued, u, &err) < 0)
+    if (books_requeue(u->sched->books, &hold, used, on_requeued, u, &err) < 0)
         on_requeued(BOOKS_STALE, &err, u);
 }
 
@@ -419,6 +421,12 @@ static int send_assign(struct unit *u, struct worker *w, struct cl_err *err)
     a.ttl_ns = u->record->ttl_ns;
     a.traceparent = u->record->traceparent;
     a.guest_separation = tenant_separation(u->tenant);
+    Cloche__V1__NetworkGrant grant = CLOCHE__V1__NETWORK_GRANT__INIT;
+    if (spec->network_grant) {
+        grant = *spec->network_grant;
+        grant.egress_bytes = u->need[BOOKS_EGRESS];
+        a.network_grant = &grant;
+    }
     Cloche__V1__SessionResponse m = CLOCHE__V1__SESSION_RESPONSE__INIT;
     m.body_case = CLOCHE__V1__SESSION_RESPONSE__BODY_ASSIGN;
     m.assign = &a;
@@ -481,7 +489,7 @@ void unit_assign(struct unit *u)
     u->phase = PHASE_ASSIGNING;
     if (u->cancel || !w || send_assign(u, w, &bad) < 0) {
         worker_room_return(s, u->worker_id, u->need);
-        requeue(u, u->cancel ? "cancelled" : "its worker left");
+        requeue(u, u->cancel ? "cancelled" : "its worker left", NULL);
         return;
     }
     u->driver[0] = '\0'; /* what ran the attempt before says nothing of this one */
@@ -598,7 +606,7 @@ void unit_assigned(struct unit *u, const Cloche__V1__AssignAnswer *m, struct wor
         return;
     }
     u->refusals++;
-    requeue(u, m->refused);
+    requeue(u, m->refused, NULL);
 }
 
 static void on_marked(enum books_verdict verdict, const struct cl_err *err, void *arg)
@@ -608,21 +616,28 @@ static void on_marked(enum books_verdict verdict, const struct cl_err *err, void
 
 static void emit_vm_start(struct unit *u, const Cloche__V1__UnitStarted *m)
 {
+    const Cloche__V1__NetworkGrant *grant = u->record->spec->network_grant;
+    const char *allow[NET_RULES_MAX];
+    size_t n = grant ? CL_MIN(grant->n_allow, CL_COUNT(allow)) : 0;
+    for (size_t i = 0; i < n; i++)
+        allow[i] = grant->allow[i];
     (void)snprintf(u->vm, sizeof u->vm, "%s", m->vm);
     const struct audit_field fields[] = {
         AUDIT_STR("driver", u->driver),
         AUDIT_STR("guest_separation", separation_name(u->separation)),
         AUDIT_STR("image_sha256", m->image_key),
         AUDIT_NUM("memory_mib", u->need[BOOKS_MEM]),
-        AUDIT_STR("network", "none"),
+        AUDIT_STR("network", grant ? "granted" : "none"),
         AUDIT_STR("snapshot", m->snapshot_key[0] ? m->snapshot_key : NULL),
         AUDIT_STR("source", m->source),
         AUDIT_STR("unit", u->id),
         AUDIT_STR("unwatched", m->unwatched[0] ? m->unwatched : NULL),
         AUDIT_NUM("vcpu_milli", u->need[BOOKS_VCPU]),
         AUDIT_STR("vm", u->vm),
+        AUDIT_NUM("egress_bytes", u->need[BOOKS_EGRESS]),
+        AUDIT_LIST("network_allow", allow, n),
     };
-    emit(u, AUDIT_VM_START, fields, CL_COUNT(fields));
+    emit(u, AUDIT_VM_START, fields, CL_COUNT(fields) - (grant ? 0 : 2));
 }
 
 static void emit_vm_end(struct unit *u, const Cloche__V1__UnitEnded *m)
@@ -635,9 +650,11 @@ static void emit_vm_end(struct unit *u, const Cloche__V1__UnitEnded *m)
         AUDIT_STR("vm", u->vm),
         AUDIT_NUM("wall_ms",
                   now > u->started_wall_ns ? (now - u->started_wall_ns) / CL_NS_PER_MS : 0),
+        AUDIT_NUM("received_bytes", m->received_bytes),
+        AUDIT_NUM("sent_bytes", m->sent_bytes),
     };
     if (u->vm[0])
-        emit(u, AUDIT_VM_END, fields, CL_COUNT(fields));
+        emit(u, AUDIT_VM_END, fields, CL_COUNT(fields) - (u->record->spec->network_grant ? 0 : 2));
     u->vm[0] = '\0';
 }
 
@@ -670,12 +687,13 @@ void unit_ended(struct unit *u, const Cloche__V1__UnitEnded *m, struct worker *w
         return;
     (void)snprintf(u->worker_id, sizeof u->worker_id, "%s", w->id);
     emit_vm_end(u, m);
+    struct books_end used = {.cpu_ms = m->cpu_ms, .egress_bytes = m->sent_bytes};
     Cloche__V1__Reason reason = m->result->reason;
     bool ours = reason == CLOCHE__V1__REASON__REASON_WORKER_LOST ||
                 reason == CLOCHE__V1__REASON__REASON_VM_DIED ||
                 reason == CLOCHE__V1__REASON__REASON_START_FAILED;
     if (ours && may_retry(u, m->code_started))
-        requeue(u, m->result->message);
+        requeue(u, m->result->message, &used);
     else
         settle(u, m->result, m);
 }
@@ -685,7 +703,7 @@ void unit_lost(struct unit *u)
     if (u->phase != PHASE_ASSIGNING && u->phase != PHASE_RUNNING)
         return;
     if (may_retry(u, u->started)) {
-        requeue(u, "its worker came back without it");
+        requeue(u, "its worker came back without it", NULL);
         return;
     }
     Cloche__V1__ExecResult r = CLOCHE__V1__EXEC_RESULT__INIT;
@@ -703,7 +721,7 @@ void unit_reaped(struct unit *u)
     if (u->phase == PHASE_SETTLING || u->phase == PHASE_QUEUED || u->phase == PHASE_ENDED)
         return;
     if (may_retry(u, u->started)) {
-        requeue(u, "its lease expired");
+        requeue(u, "its lease expired", NULL);
         return;
     }
     unit_end_queued(
@@ -734,6 +752,18 @@ void unit_cancel(struct unit *u, Cloche__V1__Reason reason)
     (void)!worker_send(w, &m, NULL);
 }
 
+static const char *why_it_waited(const struct unit *u)
+{
+    if (!worker_any_for(u->sched, u->tenant))
+        return "it waited in the queue until its deadline: its tenant wants isolated guests, and "
+               "no "
+               "worker has them (--guest-separation of `cloche tenant create`)";
+    if (u->need[BOOKS_EGRESS] > 0 && !worker_any_network(u->sched))
+        return "it waited in the queue until its deadline: no worker gives network to its VMs "
+               "(--network of cloche-worker)";
+    return "it waited in the queue until its deadline";
+}
+
 static void on_unit_timer(void *arg)
 {
     struct unit *u = arg;
@@ -749,12 +779,8 @@ static void on_unit_timer(void *arg)
         unit_end_queued(u, CLOCHE__V1__OUTCOME__OUTCOME_CANCELLED,
                         CLOCHE__V1__REASON__REASON_REQUESTED, "cancelled");
     else if (deadline && now >= deadline && !was_held(u))
-        unit_end_queued(
-            u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED, CLOCHE__V1__REASON__REASON_QUEUE_DEADLINE,
-            worker_any_for(u->sched, u->tenant)
-                ? "it waited in the queue until its deadline"
-                : "it waited in the queue until its deadline: its tenant wants isolated "
-                  "guests, and no worker has them (--guest-separation of `cloche tenant create`)");
+        unit_end_queued(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED,
+                        CLOCHE__V1__REASON__REASON_QUEUE_DEADLINE, why_it_waited(u));
     else
         put_back(u);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/id.h"
+#include "policy/net_rule.h"
 
 static int invalid(struct cl_err *err, const char *field, const char *text)
 {
@@ -76,6 +77,35 @@ int validate_command(const Cloche__V1__Command *c, struct cl_err *err)
     return 0;
 }
 
+/* *ret_egress: what it may send, and holds; 0 without a grant. */
+static int validate_grant(const Cloche__V1__JobSpec *spec, const struct tenant_limits *limits,
+                          uint64_t *ret_egress, struct cl_err *err)
+{
+    const Cloche__V1__NetworkGrant *g = spec->network_grant;
+    struct net_rule rule;
+    *ret_egress = 0;
+    if (!g)
+        return 0;
+    if (spec->network == CLOCHE__V1__NETWORK__NETWORK_NONE)
+        return invalid(err, "network_grant", "and NETWORK_NONE exclude each other");
+    if (g->n_allow == 0 || g->n_allow > NET_RULES_MAX)
+        return invalid(err, "network_grant.allow", "must have 1 to 32 rules");
+    for (size_t i = 0; i < g->n_allow; i++) {
+        if (net_rule_parse(g->allow[i], &rule, err) < 0)
+            return cl_wrap(err, "network_grant.allow");
+    }
+    if (!limits->network)
+        return cl_fail(err, CL_E_DENIED, 0,
+                       "network_grant: this tenant gets no network; an operator allows it with "
+                       "`cloche tenant create TENANT --network yes`");
+    if (limits->egress_bytes == 0)
+        return cl_fail(err, CL_E_QUOTA, 0, "network_grant: the tenant's egress_bytes are 0");
+    *ret_egress = g->egress_bytes
+                      ? g->egress_bytes
+                      : CL_MIN((uint64_t)UNIT_DEFAULT_EGRESS_BYTES, limits->egress_bytes);
+    return 0;
+}
+
 static uint64_t pick(uint64_t asked, uint64_t def, uint64_t unit_max, uint64_t max)
 {
     return asked ? asked : CL_MIN(def, CL_MIN(unit_max, max));
@@ -95,7 +125,10 @@ int validate_spec(const Cloche__V1__JobSpec *spec, const struct spec_frame *fram
         return -1;
     if (spec->network != CLOCHE__V1__NETWORK__NETWORK_UNSPECIFIED &&
         spec->network != CLOCHE__V1__NETWORK__NETWORK_NONE)
-        return invalid(err, "network", "only NETWORK_NONE is offered by this release");
+        return invalid(err, "network", "NETWORK_NONE, or a network_grant");
+    uint64_t egress_bytes;
+    if (validate_grant(spec, limits, &egress_bytes, err) < 0)
+        return -1;
     if (spec->max_attempts > MAX_ATTEMPTS_MAX)
         return invalid(err, "max_attempts", "at most 10");
     const Cloche__V1__Resources *r = spec->resources;
@@ -106,6 +139,7 @@ int validate_spec(const Cloche__V1__JobSpec *spec, const struct spec_frame *fram
         .mem_mib =
             pick(r ? r->memory_mib : 0, frame->memory_mib, limits->unit_mem_mib, limits->mem_mib),
         .disk_mib = r ? r->disk_mib : 0,
+        .egress_bytes = egress_bytes,
     };
     if (!frame->is_job) /* its life is open: an hour is held, and what it used is settled at the end
                          */

@@ -30,8 +30,9 @@ struct spec_frame {
     uint64_t life_ns;
     uint64_t vcpus, memory_mib; /* the template's; 0 = not known */
 };
-/* Template, command, resources, labels, network; *ret_need is what it reserves under the tenant's
- * limits.  Sizes that the spec leaves open are the template's, within the limits. */
+/* Template, command, resources, labels, network (DENIED when the tenant may have none); *ret_need
+ * is what it reserves under the tenant's limits.  Sizes that the spec leaves open are the
+ * template's, within the limits. */
 int validate_spec(const Cloche__V1__JobSpec *spec, const struct spec_frame *frame,
                   const struct tenant_limits *limits, struct quota_need *ret_need,
                   struct cl_err *err) CL_MUST;

@@ -178,4 +178,5 @@ void unit_watched(struct unit *u, const Cloche__V1__UnitWatched *m)
     }
     if (m->count)
         emit_count(u, m->count);
+    unit_network(u, m);
 }

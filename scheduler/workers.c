@@ -8,7 +8,7 @@
 #include "observability/log.h"
 #include "scheduler/sched_priv.h"
 
-enum { PROTOCOL_MAJOR = 1, PROTOCOL_MINOR = 1, REQUEST_KEY = 24, HELLO_UNITS_MAX = 1000 };
+enum { PROTOCOL_MAJOR = 1, PROTOCOL_MINOR = 2, REQUEST_KEY = 24, HELLO_UNITS_MAX = 1000 };
 
 int worker_send(struct worker *w, Cloche__V1__SessionResponse *m, struct cl_err *err)
 {
@@ -43,10 +43,22 @@ bool worker_any_for(struct sched *s, const struct tenant *t)
     return !connected;
 }
 
+bool worker_any_network(struct sched *s)
+{
+    size_t at = 0;
+    bool connected = false;
+    for (struct worker *w; (w = cl_map_next(s->workers, &at, NULL)) != NULL;) {
+        if (w->call && w->network)
+            return true;
+        connected |= w->call != NULL;
+    }
+    return !connected;
+}
+
 static bool fits(const struct worker *w, const uint64_t *need)
 {
-    return w->call && !w->closed[0] && w->used_slots < w->slots &&
-           w->used_vcpu + need[BOOKS_VCPU] <= w->cap_vcpu &&
+    return w->call && !w->closed[0] && (need[BOOKS_EGRESS] == 0 || w->network) &&
+           w->used_slots < w->slots && w->used_vcpu + need[BOOKS_VCPU] <= w->cap_vcpu &&
            w->used_mem + need[BOOKS_MEM] <= w->cap_mem;
 }
 
@@ -348,6 +360,7 @@ static void on_hello(struct rpc_call *call, struct sched *s, const Cloche__V1__W
     w->sched = s;
     w->call = call;
     w->separation = h->guest_separation;
+    w->network = h->network;
     (void)snprintf(w->id, sizeof w->id, "%s", h->worker_id);
     (void)snprintf(w->driver, sizeof w->driver, "%s", h->driver);
     (void)snprintf(w->host, sizeof w->host, "%s", h->hostname);

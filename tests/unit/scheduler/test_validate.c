@@ -108,6 +108,41 @@ static void test_each_bad_field_is_named(void **state)
     good(&r), r.resources.memory_mib = 1 << 20, expect(&r, CL_E_INVALID, "mem");
 }
 
+static void test_a_grant_is_checked_and_held(void **state)
+{
+    (void)state;
+    struct request r;
+    struct cl_err err = {0};
+    struct tenant_limits limits;
+    struct quota_need need;
+    Cloche__V1__NetworkGrant g = CLOCHE__V1__NETWORK_GRANT__INIT;
+    char *rules[33];
+    const struct spec_frame frame = {.is_job = true};
+    for (size_t i = 0; i < CL_COUNT(rules); i++)
+        rules[i] = TEXT("demo.org");
+    g.allow = rules;
+    good(&r), r.spec.network_grant = &g;
+    expect(&r, CL_E_INVALID, "network_grant.allow");
+    g.n_allow = 33, expect(&r, CL_E_INVALID, "network_grant.allow");
+    g.n_allow = 1, expect(&r, CL_E_DENIED, "--network yes");
+    limits_default(&limits);
+    limits.network = 1;
+    assert_int_equal(validate_spec(&r.spec, &frame, &limits, &need, &err), 0);
+    assert_int_equal(need.dim[DIM_EGRESS], UNIT_DEFAULT_EGRESS_BYTES);
+    limits.egress_bytes = 1000;
+    assert_int_equal(validate_spec(&r.spec, &frame, &limits, &need, &err), 0);
+    assert_int_equal(need.dim[DIM_EGRESS], 1000);
+    g.egress_bytes = 1001;
+    assert_int_equal(validate_spec(&r.spec, &frame, &limits, &need, &err), -1);
+    assert_int_equal(err.code, CL_E_QUOTA);
+    limits.egress_bytes = g.egress_bytes = 0;
+    assert_int_equal(validate_spec(&r.spec, &frame, &limits, &need, &err), -1);
+    assert_int_equal(err.code, CL_E_QUOTA);
+    rules[0] = TEXT("no such:rule"), expect(&r, CL_E_INVALID, "network_grant.allow");
+    rules[0] = TEXT("demo.org"), r.spec.network = CLOCHE__V1__NETWORK__NETWORK_NONE;
+    expect(&r, CL_E_INVALID, "NETWORK_NONE");
+}
+
 static void test_arguments_over_a_mebibyte_are_too_big(void **state)
 {
     (void)state;
@@ -149,6 +184,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_good_request_reserves_its_defaults),
         cmocka_unit_test(test_each_bad_field_is_named),
+        cmocka_unit_test(test_a_grant_is_checked_and_held),
         cmocka_unit_test(test_arguments_over_a_mebibyte_are_too_big),
         cmocka_unit_test(test_options_keep_the_order_of_lease_times),
     };
