@@ -114,6 +114,18 @@ static FILE *open_procs(const char *dir)
     return fopen(path, "re");
 }
 
+int cgroup_join(const struct cgroup *cg, pid_t pid, struct cl_err *err)
+{
+    for (int i = 0; i < cg->n; i++) {
+        char path[CGROUP_PATH + 32];
+        (void)snprintf(path, sizeof path, "%s/cgroup.procs", cg->dirs[i]);
+        CL_AUTO(cl_closep) int fd = open(path, O_WRONLY | O_CLOEXEC);
+        if (fd < 0 || dprintf(fd, "%ld", (long)pid) < 0)
+            return cl_fail(err, CL_E_SYS, errno, "join '%s'", path);
+    }
+    return 0;
+}
+
 bool cgroup_is_empty(const struct cgroup *cg)
 {
     for (int i = 0; i < cg->n; i++) {

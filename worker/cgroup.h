@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "base/util.h"
@@ -38,6 +39,8 @@ void cgroup_root_open(const char *instance, struct cgroup_root *ret_root);
 int cgroup_make(const struct cgroup_root *root, const char *name,
                 const struct cgroup_limits *limits, struct cgroup *ret_cgroup,
                 struct cl_err *err) CL_MUST;
+/* Move a process into it; a VM without cgroups (n == 0) has nothing to join. */
+int cgroup_join(const struct cgroup *cg, pid_t pid, struct cl_err *err) CL_MUST;
 /* True when no process is left in it. */
 bool cgroup_is_empty(const struct cgroup *cg);
 /* Kill what is in it. */

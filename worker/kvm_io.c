@@ -15,9 +15,13 @@
 
 #include "base/mem.h"
 #include "base/own.h"
+#include "net/control.h"
 #include "vmm/control.h"
+#include "vmm/net.h"
 #include "vmm/xenpv.h"
 #include "worker/vm_base.h"
+
+_Static_assert((int)NET_MTU == (int)NET_LINK_MTU, "both ends of a wire");
 
 enum { CONTROL_FD = 4, EVENTS_PER_TURN = 8, XENPV_MEM_MAX_MIB = XENPV_MEM_MAX >> 20 };
 
@@ -191,6 +195,8 @@ static int open_gifts(struct kvm_vm *k, const struct vm_spec *spec, const struct
     if (vm_reopen(k->base.template->rootfs_fd, O_RDONLY, &g->at[CONTROL_FD_ROOT], err) < 0 ||
         vm_base_open_disk(&k->base, spec, &g->at[CONTROL_FD_SCRATCH], err) < 0)
         return -1;
+    if (vm_base_open_wire(&k->base, SOCK_SEQPACKET, &g->at[CONTROL_FD_NET], err) < 0)
+        return -1;
     return open_memory(k, boot, g, err);
 }
 
@@ -203,6 +209,9 @@ static int send_setup(struct kvm_vm *k, bool boot, const struct gifts *g, struct
                                           .flags = entries[entry_of(k)].flags}};
     /* A state bears a key of this process (worker/state_mac.h), so it was saved here. */
     m.setup.flags |= boot ? CONTROL_BOOT_OWN_RAM : CONTROL_RESTORE_HERE;
+    static const uint8_t mac[CONTROL_MAC_BYTES] = NET_GUEST_MAC;
+    if (g->at[CONTROL_FD_NET] >= 0)
+        memcpy(m.setup.mac, mac, sizeof mac);
     int fds[CONTROL_FDS];
     size_t n = 0;
     for (unsigned i = 0; i < CONTROL_FDS; i++) {

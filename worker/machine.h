@@ -17,6 +17,7 @@
 #include "worker/guest.h"
 #include "worker/template.h"
 #include "worker/vm_driver.h"
+#include "worker/vm_net.h"
 
 enum { MACHINE_UIDS = 4096 };
 
@@ -29,10 +30,11 @@ struct machine_host {
     uint8_t uid_used[MACHINE_UIDS];
     uint64_t park_ttl_ns; /* a VM without a lease lives this long unless renewed */
     uint64_t start_timeout_ns;
-    uint64_t clock_every_ns; /* between two looks at a claimed guest's clock; 0 = never */
-    bool watch;              /* guests tell what their user code does */
-    unsigned count;          /* machines that live */
-    uint64_t serial;         /* for names */
+    uint64_t clock_every_ns;           /* between two looks at a claimed guest's clock; 0 = never */
+    const struct vm_net_settings *net; /* borrowed */
+    bool watch;                        /* guests tell what their user code does */
+    unsigned count;                    /* machines that live */
+    uint64_t serial;                   /* for names */
 };
 
 struct machine;
@@ -44,14 +46,17 @@ struct machine_events {
     void (*on_end)(void *arg, const struct cl_err *why);
     /* CLAIMED: what its user code did.  May be NULL. */
     void (*on_watched)(void *arg, const Cloche__V1__GuestEvents *batch);
+    /* CLAIMED, or ENDING: what went over its network.  May be NULL. */
+    void (*on_network)(void *arg, const struct net_event *event);
 };
 
 struct machine_claim {
     const char *tenant, *unit_id, *lease_id;
     uint64_t fence;
     uint64_t deadline_ns;
-    uint32_t pids;          /* 0 = the agent's default */
-    uint64_t scratch_bytes; /* 0 = DISK_DEFAULT_MIB */
+    uint32_t pids;                 /* 0 = the agent's default */
+    uint64_t scratch_bytes;        /* 0 = DISK_DEFAULT_MIB */
+    const struct net_grant *grant; /* NULL = no network; borrowed during the call */
 };
 
 /* Start one; warm = run the template's warm-ups before READY. */

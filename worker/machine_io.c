@@ -17,6 +17,8 @@ enum {
     ENTROPY_BYTES = 64,
     QEMU_OVERHEAD_MIB = 256,
     QEMU_PIDS = 64,
+    NET_MIB = 256, /* libslirp holds some 256 KiB a flow of TCP, and there are up to 512 */
+    NET_PIDS = 4,
     CGROUP_TRIES = 50,
     BROKEN_WAIT_MS = 1000
 };
@@ -37,6 +39,8 @@ struct machine {
     struct template *template; /* owned reference */
     struct vm *vm;             /* owned by the driver; NULL once ended */
     struct guest *guest;       /* owned */
+    struct vm_net *net;        /* owned; NULL = it has no network */
+    bool net_runs;
     struct machine_events events;
     void *arg;
     enum vm_origin origin;
@@ -45,7 +49,7 @@ struct machine {
     bool broken;                      /* the guest's channel is dead */
     struct guest_stream *warm_stream; /* of the step under way */
     size_t warm_next;                 /* index of warmup_step() */
-    struct cgroup cgroup;
+    struct cgroup cgroup, net_cgroup; /* its VM's, its cloche-net's */
     char cgroup_arg[VM_STATE_CGROUPS];
     int uid_slot;        /* -1 = none */
     uint64_t disk_bytes; /* what its claim was given */
@@ -56,7 +60,8 @@ struct machine {
     uint64_t clock_asked_ns; /* 0 = no answer is awaited */
     struct cl_timer reap;    /* until cgroup and uid are free */
     int reap_tries;
-    struct cl_err why;
+    struct cl_err why;     /* why we end it */
+    struct cl_err end_why; /* why it has ended, once its VM is gone */
     struct cl_grave grave;
 };
 
@@ -94,6 +99,7 @@ static void machine_destroy(void *obj)
     cl_timer_fini(&m->timeout);
     cl_timer_fini(&m->clock);
     cl_timer_fini(&m->reap);
+    vm_net_free(m->net);
     template_unref(m->template);
     cl_free(m);
 }
@@ -101,12 +107,37 @@ static void machine_destroy(void *obj)
 static void on_reap(void *arg)
 {
     struct machine *m = arg;
-    if (!cgroup_remove(&m->cgroup) && ++m->reap_tries < CGROUP_TRIES) {
+    bool is_gone = cgroup_remove(&m->net_cgroup);
+    if ((!cgroup_remove(&m->cgroup) || !is_gone) && ++m->reap_tries < CGROUP_TRIES) {
         cgroup_kill(&m->cgroup);
         cl_timer_start(&m->reap, 20 * CL_NS_PER_MS);
         return;
     }
     cl_loop_bury(m->host->loop, &m->grave, machine_destroy, m);
+}
+
+/* "DIR:DIR" more in a list. */
+static int add_dirs(const struct cgroup *cg, char list[static VM_STATE_CGROUPS], struct cl_err *err)
+{
+    for (int i = 0; i < cg->n; i++) {
+        size_t at = strlen(list);
+        int n = snprintf(list + at, VM_STATE_CGROUPS - at, "%s%s", at ? ":" : "", cg->dirs[i]);
+        if (n < 0 || (size_t)n >= VM_STATE_CGROUPS - at)
+            return cl_fail(err, CL_E_TOOBIG, 0, "the names of a VM's cgroups are too long");
+    }
+    return 0;
+}
+
+/* Not its VM's, which its guardian kills whole: cloche-net has a last word after that. */
+static int make_net_cgroup(struct machine *m, struct cl_err *err)
+{
+    char name[sizeof m->saved.name + 8];
+    const struct cgroup_limits limits = {
+        .memory_bytes = NET_MIB * CL_MIB, .pids = NET_PIDS, .cpus = 1};
+    (void)snprintf(name, sizeof name, "%s-net", m->saved.name);
+    return cgroup_make(&m->host->cgroups, name, &limits, &m->net_cgroup, err) < 0
+               ? -1
+               : add_dirs(&m->net_cgroup, m->saved.cgroups, err);
 }
 
 static int make_cgroup(struct machine *m, struct cl_err *err)
@@ -120,13 +151,8 @@ static int make_cgroup(struct machine *m, struct cl_err *err)
     };
     if (cgroup_make(&m->host->cgroups, m->saved.name, &limits, &m->cgroup, err) < 0)
         return -1;
-    size_t at = 0;
-    for (int i = 0; i < m->cgroup.n; i++) {
-        int n = snprintf(m->cgroup_arg + at, sizeof m->cgroup_arg - at, "%s%s", i ? ":" : "",
-                         m->cgroup.dirs[i]);
-        CL_ASSERT(n > 0 && at + (size_t)n < sizeof m->cgroup_arg);
-        at += (size_t)n;
-    }
+    if (add_dirs(&m->cgroup, m->cgroup_arg, err) < 0)
+        return -1;
     memcpy(m->saved.cgroups, m->cgroup_arg, sizeof m->saved.cgroups);
     return 0;
 }
@@ -429,6 +455,15 @@ static void on_up(void *arg)
         become_ready(m, MACHINE_READY);
 }
 
+/* With the VM and its network both gone there is nothing more to hear of it. */
+static void end_if_quiet(struct machine *m)
+{
+    if (m->vm || m->net_runs)
+        return;
+    m->events.on_end(m->arg, &m->end_why);
+    cl_timer_start(&m->reap, 0);
+}
+
 static void on_vm_end(void *arg, const struct cl_err *why)
 {
     struct machine *m = arg;
@@ -440,8 +475,48 @@ static void on_vm_end(void *arg, const struct cl_err *why)
     m->guest = NULL;
     vm_state_forget(m->host->state_dir, m->saved.name);
     bool is_told = !m->broken || why->code == CL_E_CANCELLED; /* then it has no words of its own */
-    m->events.on_end(m->arg, m->why.code && is_told ? &m->why : why);
-    cl_timer_start(&m->reap, 0);
+    m->end_why = m->why.code && is_told ? m->why : *why;
+    if (m->net_runs)
+        vm_net_finish(m->net);
+    end_if_quiet(m);
+}
+
+/* --- its network --------------------------------------------------------------------------------
+ */
+
+static void on_network(void *arg, const struct net_event *event)
+{
+    struct machine *m = arg;
+    if (m->events.on_network)
+        m->events.on_network(m->arg, event);
+}
+
+/* A VM whose packets nobody sees does not go on. */
+static void on_net_end(void *arg, const struct cl_err *why)
+{
+    struct machine *m = arg;
+    m->net_runs = false;
+    if (m->vm && m->state != MACHINE_ENDING)
+        fail_machine(m, why);
+    end_if_quiet(m);
+}
+
+static int start_net(struct machine *m, const struct net_grant *grant, struct cl_err *err)
+{
+    static const struct vm_net_events events = {on_network, on_net_end};
+    struct vm_net_spec spec = {
+        .settings = m->host->net,
+        .wire = driver_of(m)->take_wire(m->vm),
+        .uid = m->uid_slot >= 0 ? m->host->uid_base + (uid_t)m->uid_slot : 0,
+        .cgroup = &m->net_cgroup,
+        .grant = grant,
+    };
+    if (spec.wire < 0)
+        return cl_fail(err, CL_E_STATE, 0, "a VM without a network card was given network");
+    if (vm_net_start(m->host->loop, &spec, &events, m, &m->net, err) < 0)
+        return -1;
+    m->net_runs = true;
+    return 0;
 }
 
 static void on_timeout(void *arg)
@@ -563,8 +638,10 @@ int machine_claim(struct machine *m, const struct machine_claim *claim,
     machine_set_deadline(m, claim->deadline_ns);
     cl_timer_start(&m->timeout, m->host->start_timeout_ns);
     m->disk_bytes = claim->scratch_bytes ? claim->scratch_bytes : DISK_DEFAULT_MIB * CL_MIB;
-    if (vm_state_save(m->host->state_dir, s, err) < 0 ||
+    if ((claim->grant && make_net_cgroup(m, err) < 0) ||
+        vm_state_save(m->host->state_dir, s, err) < 0 ||
         driver_of(m)->grow_disk(m->vm, m->disk_bytes, err) < 0 ||
+        (claim->grant && start_net(m, claim->grant, err) < 0) ||
         (parked && driver_of(m)->resume(m->vm, err) < 0) ||
         send_identity(m, claim->unit_id, claim, err) < 0)
         return -1;

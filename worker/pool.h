@@ -3,6 +3,9 @@
  * Machines of a template can be made in more than one way (by makers).  A claim gets the first that
  * suits it and works: one that fails to boot a template three times gives way to the next.
  *
+ * VMs with a network card are flavours of their own: made when first asked for, kept warm from then
+ * on where the template is.
+ *
  * Owns:    the templates, the machines that nobody has claimed, the queue of claims.
  * Thread:  the worker loop; callbacks never run inside a call.
  * Limits:  POOL_FLAVOURS templates with a snapshot (the least recently used idle one goes first:
@@ -49,6 +52,7 @@ void pool_set_warm(struct pool *pool, uint32_t warm);
 struct pool_want {
     const char *template;       /* borrowed until the claim is answered */
     uint32_t memory_mib, vcpus; /* 0 = the template's defaults */
+    bool network;               /* with a network card */
     bool shared_ok;             /* a guest will do whose user code can reach its kernel */
 };
 /* Ask for a machine. */

@@ -388,7 +388,8 @@ static struct flavour *find_flavour(struct pool *p, const struct vm_driver *driv
     CL_LIST_FOREACH (node, &p->flavours) {
         struct flavour *f = CL_LIST_ENTRY(node, struct flavour, link);
         const struct template *t = f->template;
-        if (t->driver == driver && strcmp(t->m.name, want->template) == 0 &&
+        if (t->driver == driver && t->network == want->network &&
+            strcmp(t->m.name, want->template) == 0 &&
             t->memory_mib == (want->memory_mib ? want->memory_mib : t->m.default_memory_mib) &&
             t->vcpus == (want->vcpus ? want->vcpus : t->m.default_vcpus))
             return f;
@@ -413,9 +414,13 @@ static int open_template(struct pool *p, const struct template_maker *maker,
                          const struct pool_want *want, struct template **ret_template,
                          struct cl_err *err)
 {
-    struct template_request request = {
-        p->options.template_dir, want->template, p->options.public_key,
-        want->memory_mib,        want->vcpus,    maker};
+    struct template_request request = {p->options.template_dir,
+                                       want->template,
+                                       p->options.public_key,
+                                       want->memory_mib,
+                                       want->vcpus,
+                                       want->network,
+                                       maker};
     struct template *t;
     if (check_size(maker->driver, want->memory_mib, want->vcpus, err) < 0 ||
         template_open(&request, &t, err) < 0)
@@ -517,6 +522,21 @@ void pool_set_warm(struct pool *pool, uint32_t warm)
     kick(pool);
 }
 
+/* A template that is kept warm is so with a card, too, once somebody has asked for one; a size that
+ * nobody keeps is not: any tenant may ask for any. */
+static void keep_with_card(struct flavour *f)
+{
+    const struct template *t = f->template;
+    if (f->keep > 0 || !t->network || t->memory_mib != t->m.default_memory_mib ||
+        t->vcpus != t->m.default_vcpus)
+        return;
+    CL_LIST_FOREACH (node, &f->pool->flavours) {
+        const struct flavour *other = CL_LIST_ENTRY(node, struct flavour, link);
+        if (other->keep > 0 && strcmp(other->template->m.name, t->m.name) == 0)
+            f->keep = keep_target(f->pool);
+    }
+}
+
 int pool_claim(struct pool *pool, const struct pool_want *want, pool_claim_fn *fn, void *arg,
                struct pool_claim **ret_claim, struct cl_err *err)
 {
@@ -531,6 +551,7 @@ int pool_claim(struct pool *pool, const struct pool_want *want, pool_claim_fn *f
     *c = (struct pool_claim){.want = *want, .fn = fn, .arg = arg, .pool = pool};
     cl_list_push(&f->claims, &c->link);
     pool->n_claims++;
+    keep_with_card(f);
     if (has_given_up(f))
         f->failures = 0; /* somebody asks again: try anew */
     *ret_claim = c;

@@ -30,6 +30,7 @@ enum qemu_fd {
     QEMU_FD_INITRD = 10,
     QEMU_FD_CONSOLE = 11, /* boots only: the same socket as stderr */
     QEMU_FD_DISK = 12,
+    QEMU_FD_WIRE = 13,
 };
 
 enum { QEMU_ARGS_MAX = VM_ARGS_MAX, QEMU_ARG_LEN = 1536 };

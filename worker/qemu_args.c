@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "net/control.h"
 #include "worker/qemu.h"
 
 static int add(struct qemu_args *a, struct cl_err *err, const char *fmt, ...)
@@ -94,6 +95,21 @@ static int add_scratch(struct qemu_args *a, const struct template *t, struct cl_
     return add_words(a, device, CL_COUNT(device), err);
 }
 
+/* A frame is a datagram of its socket. */
+static int add_card(struct qemu_args *a, const struct template *t, struct cl_err *err)
+{
+    static const uint8_t mac[] = NET_GUEST_MAC;
+    if (!t->network)
+        return 0;
+    if (add(a, err, "-netdev") < 0 ||
+        add(a, err, "dgram,id=wire,local.type=fd,local.str=%d", QEMU_FD_WIRE) < 0 ||
+        add(a, err, "-device") < 0 ||
+        add(a, err, "virtio-net-device,netdev=wire,host_mtu=%d,mac=%02x:%02x:%02x:%02x:%02x:%02x",
+            NET_LINK_MTU, mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]) < 0)
+        return -1;
+    return 0;
+}
+
 int qemu_args_build(const struct qemu_settings *settings, const struct vm_spec *spec,
                     struct qemu_args *ret_args, struct cl_err *err)
 {
@@ -124,7 +140,8 @@ int qemu_args_build(const struct qemu_settings *settings, const struct vm_spec *
         add(&a, err, "socket,id=agent,fd=%d", QEMU_FD_CHANNEL) < 0 ||
         add(&a, err, "-chardev") < 0 || add(&a, err, "socket,id=qmp,fd=%d", QEMU_FD_QMP) < 0 ||
         add_words(&a, fixed, CL_COUNT(fixed), err) < 0 ||
-        add_scratch(&a, spec->template, err) < 0) { /* after the root: that one is /dev/vda */
+        add_scratch(&a, spec->template, err) < 0 || /* after the root: that one is /dev/vda */
+        add_card(&a, spec->template, err) < 0) {
         qemu_args_fini(&a);
         return -1;
     }

@@ -207,6 +207,7 @@ static int start_all(struct qemu_vm *q, const struct vm_spec *spec, struct vm_fd
 {
     if (open_ends(q, far, err) < 0 ||
         vm_base_open_disk(&q->base, spec, &far->at[QEMU_FD_DISK], err) < 0 ||
+        vm_base_open_wire(&q->base, SOCK_DGRAM, &far->at[QEMU_FD_WIRE], err) < 0 ||
         qmp_send(q, spec->origin == VM_BOOT ? boot_commands : clone_commands, err) < 0 ||
         cl_fd_watch_init(&q->qmp_watch, q->base.process.loop, q->qmp, CL_READ, on_qmp, q, err) < 0)
         return -1;

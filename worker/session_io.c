@@ -15,7 +15,7 @@
 
 enum {
     PROTOCOL_MAJOR = 1,
-    PROTOCOL_MINOR = 1, /* 1: UnitWatched */
+    PROTOCOL_MINOR = 2, /* 1: UnitWatched, 2: networks */
     LOAD_EVERY_S = 5,
     LOAD_SOON_MS = 100, /* at most ten a second */
     RENEW_MAX = 1000,
@@ -237,11 +237,17 @@ static void send_count(struct session *s, struct unit *u)
 {
     Cloche__V1__UnitWatched m = CLOCHE__V1__UNIT_WATCHED__INIT;
     Cloche__V1__WatchCount count;
-    if (u->watch.seen == 0)
-        return;
-    unit_fill_count(u, true, &count);
-    m.count = &count;
-    (void)send_watched(s, u, &m);
+    Cloche__V1__WatchCount network_count;
+    if (u->watch.seen > 0) {
+        unit_fill_count(&u->watch, true, &count);
+        m.count = &count;
+    }
+    if (u->network.seen > 0) {
+        unit_fill_count(&u->network, true, &network_count);
+        m.network_count = &network_count;
+    }
+    if (m.count || m.network_count)
+        (void)send_watched(s, u, &m);
 }
 
 static void send_ended(struct session *s, struct unit *u)
@@ -256,6 +262,8 @@ static void send_ended(struct session *s, struct unit *u)
     m.fence = u->assign->fence;
     m.code_started = u->code_started;
     m.cpu_ms = u->cpu_ms;
+    m.sent_bytes = u->sent_bytes;
+    m.received_bytes = u->received_bytes;
     if (u->main)
         result = *exec_result(u->main);
     result.outcome = u->outcome;
@@ -568,6 +576,7 @@ static void send_hello(struct session *s)
     m.hostname = host;
     m.driver = (char *)(uintptr_t)s->o.driver;
     m.guest_separation = unit_separation(s->o.is_shared);
+    m.network = s->o.units->net->binary[0] != '\0';
     m.load = &load.load;
     m.templates = load.load.templates;
     m.n_templates = load.load.n_templates;

@@ -1,6 +1,7 @@
 /* worker/template.c - see worker/template.h. */
 #include "worker/template.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -16,6 +17,7 @@
 #include "base/id.h"
 #include "base/mem.h"
 #include "base/own.h"
+#include "net/control.h"
 #include "worker/vm_driver.h"
 
 /* --- the manifest --------------------------------------------------------------------------- */
@@ -296,6 +298,25 @@ void template_compute_key(struct template *t, const struct template_maker *maker
     cl_hex(digest, sizeof digest, t->snapshot_key);
 }
 
+/* What the agent has to know of the card; the snapshot depends on it as on every word. */
+static int add_card_words(struct template_manifest *m, struct cl_err *err)
+{
+    const char *address[3];
+    char text[3][INET_ADDRSTRLEN];
+    const uint32_t numbers[3] = {NET_GUEST, NET_GATEWAY, NET_DNS};
+    for (size_t i = 0; i < CL_COUNT(numbers); i++) {
+        struct in_addr in = {.s_addr = htonl(numbers[i])};
+        address[i] = inet_ntop(AF_INET, &in, text[i], sizeof text[i]);
+    }
+    size_t used = strlen(m->cmdline);
+    int n = snprintf(m->cmdline + used, sizeof m->cmdline - used, " cloche.net=%s/%d,%s,%s",
+                     address[0], NET_LINK_BITS, address[1], address[2]);
+    return n < 0 || (size_t)n >= sizeof m->cmdline - used
+               ? cl_fail(err, CL_E_TOOBIG, 0, "template '%s': its command line has no room",
+                         m->name)
+               : 0;
+}
+
 int template_open(const struct template_request *request, struct template **ret_template,
                   struct cl_err *err)
 {
@@ -329,6 +350,11 @@ int template_open(const struct template_request *request, struct template **ret_
     t->memory_mib = request->memory_mib ? request->memory_mib : t->m.default_memory_mib;
     t->vcpus = request->vcpus ? request->vcpus : t->m.default_vcpus;
     t->driver = request->maker->driver;
+    t->network = request->network;
+    if (t->network && add_card_words(&t->m, err) < 0) {
+        template_unref(t);
+        return -1;
+    }
     template_compute_key(t, request->maker);
     *ret_template = t;
     return 0;

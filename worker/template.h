@@ -71,6 +71,7 @@ struct template
     int refs;
     struct template_manifest m;
     uint32_t memory_mib, vcpus;
+    bool network;                        /* its VMs have a network card */
     const struct vm_driver *driver;      /* static: what runs its VMs */
     char snapshot_key[TEMPLATE_HEX];     /* over exactly what a snapshot depends on */
     int kernel_fd, initrd_fd, rootfs_fd; /* owned */
@@ -102,6 +103,7 @@ void template_compute_key(struct template *t, const struct template_maker *maker
 struct template_request {
     const char *dir, *name, *public_key;
     uint32_t memory_mib, vcpus;
+    bool network; /* with a network card */
     const struct template_maker *maker;
 };
 int template_open(const struct template_request *request, struct template **ret_template,

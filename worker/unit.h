@@ -14,6 +14,7 @@
 #include "cloche/v1/worker.pb-c.h"
 #include "worker/exec.h"
 #include "worker/pool.h"
+#include "worker/vm_net.h"
 #include "worker/watch.h"
 
 enum {
@@ -54,10 +55,12 @@ struct unit {
     Cloche__V1__Reason reason;
     char message[CL_ERR_TEXT];
     uint64_t cpu_ms;
-    struct watch watch;     /* what its guest told of user code */
-    struct cl_timer timer;  /* idle TTL, hard end, later the hour of output */
-    unsigned users;         /* relays that hold it */
-    struct cl_list waiters; /* of struct unit_waiter: told at each change */
+    struct watch watch;                  /* what its guest told of user code */
+    struct watch network;                /* what its cloche-net told of its network */
+    uint64_t sent_bytes, received_bytes; /* over it */
+    struct cl_timer timer;               /* idle TTL, hard end, later the hour of output */
+    unsigned users;                      /* relays that hold it */
+    struct cl_list waiters;              /* of struct unit_waiter: told at each change */
 };
 
 struct exec_slot {
@@ -94,6 +97,7 @@ struct units {
     uint32_t used_slots;
     uint64_t keep_ns; /* of output */
     struct watch_limits watch_limits;
+    const struct vm_net_settings *net; /* borrowed */
 };
 
 int units_init(struct units *us, struct cl_err *err) CL_MUST;
@@ -128,8 +132,9 @@ void unit_client_left(struct unit *u, const char *exec_id);
 struct exec *unit_find_exec(struct unit *u, const char *exec_id);
 /* Something happened: the idle clock starts again. */
 void unit_touch(struct unit *u);
-/* What did not reach the audit log, so far; `last` when nothing more comes. */
-void unit_fill_count(const struct unit *u, bool last, Cloche__V1__WatchCount *m);
+/* What of `watch`, one of a unit's, did not reach the audit log, so far; `last` when nothing more
+ * comes. */
+void unit_fill_count(const struct watch *watch, bool last, Cloche__V1__WatchCount *m);
 /* When it ends if nobody uses it from now on; 0 = not by idling. */
 uint64_t unit_expires_wall_ns(const struct unit *u);
 int unit_extend(struct unit *u, uint64_t ttl_ns, struct cl_err *err) CL_MUST;

@@ -8,6 +8,7 @@
 #include "observability/log.h"
 #include "proto/copy.h"
 #include "worker/disk.h"
+#include "worker/net_words.h"
 #include "worker/unit.h"
 
 static void set_state(struct unit *u, enum unit_state state)
@@ -261,13 +262,13 @@ static const char *exec_of_stream(const struct unit *u, uint64_t stream)
     return "";
 }
 
-void unit_fill_count(const struct unit *u, bool last, Cloche__V1__WatchCount *m)
+void unit_fill_count(const struct watch *watch, bool last, Cloche__V1__WatchCount *m)
 {
     cloche__v1__watch_count__init(m);
-    m->seen = u->watch.seen;
-    m->over = u->watch.over;
-    m->lost = u->watch.lost;
-    m->missing = last ? watch_missing(&u->watch) : 0;
+    m->seen = watch->seen;
+    m->over = watch->over;
+    m->lost = watch->lost;
+    m->missing = last ? watch_missing(watch) : 0;
     m->last = last;
 }
 
@@ -287,7 +288,7 @@ static void machine_watched(void *arg, const Cloche__V1__GuestEvents *batch)
             watch_unheard(&u->watch, 1);
             continue;
         }
-        if (!watch_admits(&u->watch, &u->units->watch_limits, event, now_us))
+        if (!watch_admits(&u->watch, &u->units->watch_limits, watch_class_of(event), now_us))
             continue;
         Cloche__V1__WatchedEvent *row = list[m.n_events] = &rows[m.n_events];
         m.n_events++;
@@ -298,7 +299,7 @@ static void machine_watched(void *arg, const Cloche__V1__GuestEvents *batch)
     if (m.n_events == 0)
         return; /* what was left out is told with the next, or at the end */
     if (watch_has_news(&u->watch)) {
-        unit_fill_count(u, false, &count);
+        unit_fill_count(&u->watch, false, &count);
         m.count = &count;
     }
     if (!u->units->events.on_watched(u->units->arg, u, &m))
@@ -307,10 +308,57 @@ static void machine_watched(void *arg, const Cloche__V1__GuestEvents *batch)
         watch_tell(&u->watch);
 }
 
+/* --- its network --------------------------------------------------------------------------------
+ */
+
+/* Sums only grow, and what was held for it is the most that it is charged. */
+static void note_totals(struct unit *u, const struct net_event *totals)
+{
+    uint64_t sent = CL_MAX(u->sent_bytes, totals->sent);
+    u->sent_bytes = CL_MIN(sent, u->assign->network_grant->egress_bytes);
+    u->received_bytes = CL_MAX(u->received_bytes, totals->received);
+    u->network.seen = CL_MAX(u->network.seen, totals->number);
+}
+
+/* Who asks for names or sends to where he may not hides no flow by it. */
+static enum watch_class network_class(const struct net_event *event)
+{
+    return event->kind == NET_EVENT_OPEN || event->kind == NET_EVENT_CLOSE ? WATCH_FEW : WATCH_MANY;
+}
+
+static void machine_network(void *arg, const struct net_event *event)
+{
+    struct unit *u = arg;
+    struct net_words_row row;
+    Cloche__V1__NetworkEvent *list[1] = {&row.m};
+    Cloche__V1__WatchCount count;
+    Cloche__V1__UnitWatched m = CLOCHE__V1__UNIT_WATCHED__INIT;
+    if (event->kind == NET_EVENT_TOTALS) {
+        note_totals(u, event);
+        return;
+    }
+    watch_note_number(&u->network, event->number);
+    if (!watch_admits(&u->network, &u->units->watch_limits, network_class(event),
+                      cl_now_ns() / CL_NS_PER_US))
+        return;
+    net_words_event(event, u->assign->network_grant, &row);
+    m.network = list;
+    m.n_network = 1;
+    if (watch_has_news(&u->network)) {
+        unit_fill_count(&u->network, false, &count);
+        m.network_count = &count;
+    }
+    if (!u->units->events.on_watched(u->units->arg, u, &m))
+        watch_unheard(&u->network, 1);
+    else if (m.network_count)
+        watch_tell(&u->network);
+}
+
 static void claimed(void *arg, struct machine *machine, const char *source,
                     const struct cl_err *err)
 {
-    static const struct machine_events events = {machine_ready, machine_gone, machine_watched};
+    static const struct machine_events events = {machine_ready, machine_gone, machine_watched,
+                                                 machine_network};
     struct unit *u = arg;
     u->claim = NULL;
     if (!machine) {
@@ -330,7 +378,13 @@ static void claimed(void *arg, struct machine *machine, const char *source,
         .deadline_ns = u->deadline_ns,
         .scratch_bytes = disk_bytes(u),
     };
-    if (machine_claim(machine, &claim, &events, u, &e) < 0)
+    struct net_grant grant;
+    int rc = 0;
+    if (u->assign->network_grant) {
+        rc = net_words_grant(u->assign->network_grant, u->units->net, &grant, &e);
+        claim.grant = &grant;
+    }
+    if (rc < 0 || machine_claim(machine, &claim, &events, u, &e) < 0)
         unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED, CLOCHE__V1__REASON__REASON_START_FAILED,
                  e.text);
 }
@@ -363,6 +417,8 @@ int unit_assign(struct units *us, const Cloche__V1__Assign *assign, uint64_t dea
 {
     if (check_fence(us, assign, err) < 0)
         return -1;
+    if (assign->network_grant && !us->net->binary[0])
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "this worker gives no network to its VMs");
     if (cl_map_count(us->by_id) >= UNITS_MAX)
         drop_oldest_kept(us);
     struct unit *u = cl_zalloc(sizeof *u);
@@ -384,6 +440,7 @@ int unit_assign(struct units *us, const Cloche__V1__Assign *assign, uint64_t dea
     struct pool_want want = {.template = u->assign->template_,
                              .memory_mib = r ? r->memory_mib : 0,
                              .vcpus = r ? r->vcpus : 0,
+                             .network = assign->network_grant != NULL,
                              .shared_ok = assign->guest_separation ==
                                           CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED};
     if (cl_timer_init(&u->timer, us->loop, on_timer, u, err) < 0 ||

@@ -17,6 +17,7 @@ struct vm {
     void *arg;
     enum vm_origin origin;
     int channel; /* owned */
+    int wire;    /* owned: the near end of the network card's wire; -1 = no card, or given away */
     int disk;    /* owned: the scratch disk, also the VM's; -1 = none */
     uint64_t disk_bytes;
     vm_done_fn *saved; /* NULL unless a snapshot is under way */
@@ -39,6 +40,9 @@ void vm_base_fini(struct vm *vm);
  * has none. */
 int vm_base_open_disk(struct vm *vm, const struct vm_spec *spec, int *ret_fd,
                       struct cl_err *err) CL_MUST;
+/* Make the wire of the network card, of a template that has one; *ret_fd is the monitor's end, else
+ * -1.  A frame is a message of a socket of this type. */
+int vm_base_open_wire(struct vm *vm, int type, int *ret_fd, struct cl_err *err) CL_MUST;
 void vm_base_await_save(struct vm *vm, vm_done_fn *done, void *arg);
 /* Answer who waits for a snapshot, if somebody does. */
 void vm_base_finish_save(struct vm *vm, const struct cl_err *err);
@@ -47,6 +51,7 @@ void vm_base_end(struct vm *vm, const struct cl_err *why, void (*destroy)(void *
 
 /* Verbs of struct vm_driver. */
 int vm_base_channel(const struct vm *vm);
+int vm_base_take_wire(struct vm *vm);
 uint64_t vm_base_disk_taken(const struct vm *vm);
 void vm_base_set_deadline(struct vm *vm, uint64_t deadline_ns);
 void vm_base_stop(struct vm *vm);
@@ -54,7 +59,7 @@ int vm_base_stats(const struct vm *vm, struct vm_stats *ret_stats, struct cl_err
 pid_t vm_base_pid(const struct vm *vm);
 pid_t vm_base_guard_pid(const struct vm *vm);
 #define VM_BASE_VERBS \
-    .channel = vm_base_channel, .disk_taken = vm_base_disk_taken, \
+    .channel = vm_base_channel, .take_wire = vm_base_take_wire, .disk_taken = vm_base_disk_taken, \
     .set_deadline = vm_base_set_deadline, .stop = vm_base_stop, .stats = vm_base_stats, \
     .pid = vm_base_pid, .guard_pid = vm_base_guard_pid
 

@@ -18,6 +18,7 @@ void vm_base_init(struct vm *vm, const struct vm_birth *birth)
                       .arg = birth->arg,
                       .origin = birth->spec->origin,
                       .channel = -1,
+                      .wire = -1,
                       .disk = -1};
 }
 
@@ -25,6 +26,7 @@ void vm_base_fini(struct vm *vm)
 {
     vm_process_fini(&vm->process);
     cl_closep(&vm->channel);
+    cl_closep(&vm->wire);
     cl_closep(&vm->disk);
     template_unref(vm->template);
 }
@@ -55,6 +57,17 @@ int vm_base_open_disk(struct vm *vm, const struct vm_spec *spec, int *ret_fd, st
         return -1;
     *ret_fd = fcntl(vm->disk, F_DUPFD_CLOEXEC, 3);
     return *ret_fd < 0 ? cl_fail(err, CL_E_SYS, errno, "scratch disk") : 0;
+}
+
+int vm_base_open_wire(struct vm *vm, int type, int *ret_fd, struct cl_err *err)
+{
+    *ret_fd = -1;
+    return vm->template->network ? vm_pair(type, &vm->wire, ret_fd, err) : 0;
+}
+
+int vm_base_take_wire(struct vm *vm)
+{
+    return cl_steal_fd(&vm->wire);
 }
 
 void vm_base_await_save(struct vm *vm, vm_done_fn *done, void *arg)

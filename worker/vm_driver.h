@@ -75,6 +75,9 @@ struct vm_driver {
                  void *arg, struct vm **ret_vm, struct cl_err *err) CL_MUST;
     /* The byte channel to the agent; borrowed, non-blocking, valid until on_end. */
     int (*channel)(const struct vm *vm);
+    /* The wire of its network card, once: a socket, a frame a message.  The caller's from now on;
+     * -1 = it has no card.  Until then frames wait in it. */
+    int (*take_wire)(struct vm *vm);
     /* Freeze and thaw the guest; a frozen one costs no CPU. */
     int (*pause)(struct vm *vm, struct cl_err *err) CL_MUST;
     int (*resume)(struct vm *vm, struct cl_err *err) CL_MUST;

@@ -168,17 +168,18 @@ static void kill_guard(const struct vm_state *s)
 /* Its guardian may have ended long before us: then nobody removed its cgroups. */
 static void remove_cgroups(const struct vm_state *s)
 {
-    struct cgroup cg = {0};
     const struct timespec moment = {.tv_nsec = GONE_STEP_MS * 1000000L};
-    for (const char *at = s->cgroups; *at && cg.n < CGROUP_DIRS;) {
+    for (const char *at = s->cgroups; *at;) {
+        struct cgroup cg = {.n = 1};
         size_t n = strcspn(at, ":");
-        if (n > 1 && n < CGROUP_PATH)
-            memcpy(cg.dirs[cg.n++], at, n);
+        if (n > 1 && n < CGROUP_PATH) {
+            memcpy(cg.dirs[0], at, n);
+            cgroup_kill(&cg);
+            for (int i = 0; !cgroup_remove(&cg) && i < GONE_WAIT_MS / GONE_STEP_MS; i++)
+                (void)nanosleep(&moment, NULL);
+        }
         at += n + (at[n] == ':');
     }
-    cgroup_kill(&cg);
-    for (int i = 0; !cgroup_remove(&cg) && i < GONE_WAIT_MS / GONE_STEP_MS; i++)
-        (void)nanosleep(&moment, NULL);
 }
 
 int vm_state_sweep(const char *dir, vm_state_lost_fn *lost, void *arg, struct cl_err *err)

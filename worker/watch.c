@@ -11,13 +11,24 @@ void watch_note(struct watch *watch, const Cloche__V1__GuestEvents *batch)
     watch->seen = CL_MAX(watch->seen, batch->seen);
 }
 
-bool watch_admits(struct watch *watch, const struct watch_limits *limits,
-                  const Cloche__V1__GuestEvent *event, uint64_t now_us)
+void watch_note_number(struct watch *watch, uint64_t number)
 {
-    bool is_write = event->kind == CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_WRITE;
+    watch->came++;
+    watch->seen = CL_MAX(watch->seen, number);
+}
+
+enum watch_class watch_class_of(const Cloche__V1__GuestEvent *event)
+{
+    return event->kind == CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_WRITE ? WATCH_MANY
+                                                                               : WATCH_FEW;
+}
+
+bool watch_admits(struct watch *watch, const struct watch_limits *limits, enum watch_class class,
+                  uint64_t now_us)
+{
     uint64_t retry_us;
-    if (limits->burst > 0 && gcra_step(&watch->tat_us[is_write ? WATCH_MANY : WATCH_FEW], now_us,
-                                       limits->interval_us, limits->burst, &retry_us))
+    if (limits->burst > 0 &&
+        gcra_step(&watch->tat_us[class], now_us, limits->interval_us, limits->burst, &retry_us))
         return true;
     watch->over++;
     return false;

@@ -1,5 +1,5 @@
-/* worker/watch.h - of what a guest says its user code did: what goes on to the audit log, and a
- * count of all that does not.
+/* worker/watch.h - of what a guest says its user code did, and its host of its network: what goes
+ * on to the audit log, and a count of all that does not.
  *
  *   seen = recorded + over the rate + lost in the guest + missing
  *
@@ -23,7 +23,11 @@ struct watch_limits {
     uint64_t interval_us; /* then one in so long; 0 = no limit */
 };
 
-enum watch_class { WATCH_FEW, WATCH_MANY /* files written */, WATCH_CLASSES };
+enum watch_class {
+    WATCH_FEW,
+    WATCH_MANY /* files written; names asked for, refused packets */,
+    WATCH_CLASSES
+};
 
 struct watch {
     uint64_t tat_us[WATCH_CLASSES]; /* GCRA: when its next event conforms */
@@ -35,9 +39,12 @@ struct watch {
 
 /* Take note of the counts of a batch; call watch_admits() for each of its events then. */
 void watch_note(struct watch *watch, const Cloche__V1__GuestEvents *batch);
-/* Record this one?  If not it is counted. */
-bool watch_admits(struct watch *watch, const struct watch_limits *limits,
-                  const Cloche__V1__GuestEvent *event, uint64_t now_us);
+/* The same of one event whose source numbers them from 1 and loses none. */
+void watch_note_number(struct watch *watch, uint64_t number);
+enum watch_class watch_class_of(const Cloche__V1__GuestEvent *event);
+/* Record one of this class?  If not it is counted. */
+bool watch_admits(struct watch *watch, const struct watch_limits *limits, enum watch_class class,
+                  uint64_t now_us);
 /* n events that were admitted could not be passed on. */
 void watch_unheard(struct watch *watch, uint64_t n);
 /* Is there a loss that no count has told?  The caller tells it now. */

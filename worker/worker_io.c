@@ -50,7 +50,8 @@ struct worker {
     struct metrics_server *metrics_server;
     SSL_CTX *tls;
     char id[CL_ID_MAX];
-    char vm_dir[PATH_MAX], spool_dir[PATH_MAX], guard[PATH_MAX], vmm[PATH_MAX];
+    char vm_dir[PATH_MAX], spool_dir[PATH_MAX], guard[PATH_MAX], vmm[PATH_MAX], net_path[PATH_MAX];
+    struct vm_net_settings net;
     struct cl_timer templates; /* while one is missing */
     bool templates_said;       /* which are missing was logged */
     struct clock_watch clock;
@@ -93,6 +94,20 @@ static int probe(struct worker *w, struct cl_err *err)
         return cl_fail(err, CL_E_NOTFOUND, errno, "'%s' (set it with --guard)", w->guard);
     host_probe(&(struct probe_programs){w->o->qemu, w->vmm}, &w->probe);
     return 0;
+}
+
+static int set_network(struct worker *w, struct cl_err *err)
+{
+    w->net = (struct vm_net_settings){.binary = "", .gid = (gid_t)w->o->vm_gid};
+    if (!w->o->network)
+        return 0;
+    if (probe_find_program(w->o->net, "cloche-net", w->net_path, err) < 0)
+        return -1;
+    if (access(w->net_path, X_OK) < 0)
+        return cl_fail(err, CL_E_NOTFOUND, errno, "'%s' (set it with --net, or --network=no)",
+                       w->net_path);
+    w->net.binary = w->net_path;
+    return vm_net_settings_read(&w->net, w->o->net_private, w->o->net_dns, err);
 }
 
 static struct vm_host vm_host_of(const struct worker *w)
@@ -396,16 +411,18 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
                                     .park_ttl_ns = PARK_TTL_S * CL_NS_PER_S,
                                     .start_timeout_ns = START_TIMEOUT_S * CL_NS_PER_S,
                                     .clock_every_ns = options->clock_every,
+                                    .net = &w->net,
                                     .watch = options->guest_events};
     w->units = (struct units){
         .loop = loop,
         .spool_dir = w->spool_dir,
         .keep_ns = options->output_keep,
+        .net = &w->net,
         .events = {unit_started, unit_ended, exec_ended, unit_watched},
         .watch_limits = {.burst = options->guest_events_burst,
                          .interval_us = CL_NS_PER_S / CL_NS_PER_US / options->guest_events_rate},
         .arg = w};
-    if (make_dirs(w, err) < 0 ||
+    if (set_network(w, err) < 0 || make_dirs(w, err) < 0 ||
         claim_take(options->state_dir, options->instance, &w->claim, err) < 0 ||
         load_id(w, err) < 0 || choose_drivers(w, err) < 0 ||
         cl_timer_init(&w->stopping, loop, on_stopping, w, err) < 0 ||

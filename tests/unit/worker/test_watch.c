@@ -26,7 +26,7 @@ static unsigned feed(struct watch *w, int kind, unsigned n, uint64_t now_us)
     batch.seen = w->came + n;
     watch_note(w, &batch);
     for (unsigned i = 0; i < n; i++)
-        admitted += watch_admits(w, &limits, &event, now_us);
+        admitted += watch_admits(w, &limits, watch_class_of(&event), now_us);
     return admitted;
 }
 
@@ -56,11 +56,10 @@ static void test_no_burst_records_nothing_and_no_interval_all(void **state)
 {
     (void)state;
     struct watch w = {.came = 0};
-    Cloche__V1__GuestEvent event = CLOCHE__V1__GUEST_EVENT__INIT;
     struct watch_limits none = {.burst = 0, .interval_us = 1000}, all = {.burst = 1};
-    assert_false(watch_admits(&w, &none, &event, 1));
+    assert_false(watch_admits(&w, &none, WATCH_FEW, 1));
     for (int i = 0; i < 100; i++)
-        assert_true(watch_admits(&w, &all, &event, 1));
+        assert_true(watch_admits(&w, &all, WATCH_FEW, 1));
     assert_int_equal(w.over, 1);
 }
 
@@ -102,11 +101,24 @@ static void test_a_guest_that_lies_is_missing_what_it_claims(void **state)
     assert_int_equal(watch_missing(&w), 0);
 }
 
+static void test_numbers_tell_what_is_missing(void **state)
+{
+    (void)state;
+    struct watch w = {.came = 0};
+    watch_note_number(&w, 1);
+    watch_note_number(&w, 2);
+    assert_int_equal(watch_missing(&w), 0);
+    watch_note_number(&w, 5);
+    assert_int_equal(w.seen, 5);
+    assert_int_equal(watch_missing(&w), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_burst_passes_and_then_the_rate),
         cmocka_unit_test(test_files_do_not_hide_programs),
+        cmocka_unit_test(test_numbers_tell_what_is_missing),
         cmocka_unit_test(test_no_burst_records_nothing_and_no_interval_all),
         cmocka_unit_test(test_each_loss_is_news_once),
         cmocka_unit_test(test_a_guest_that_lies_is_missing_what_it_claims),

@@ -503,10 +503,24 @@ static void test_a_guests_clock_is_told_what_it_surely_lacks(void **state)
     assert_true(lag_ms(0, noon + (UINT64_C(1) << 63) - 1) < 0);
 }
 
+static void test_qemu_gets_a_card_where_its_template_has_one(void **state)
+{
+    (void)state;
+    struct cl_err err = {0};
+    struct template t = {.memory_mib = 512, .vcpus = 2, .network = true};
+    struct qemu_settings s = {.binary = "/usr/bin/qemu"};
+    struct vm_spec spec = {.name = "vm-1", .template = &t, .origin = VM_CLONE};
+    struct qemu_args a;
+    assert_int_equal(qemu_args_build(&s, &spec, &a, &err), 0);
+    assert_true(has_arg(&a, "dgram,id=wire,local.type=fd,local.str=13") &&
+                has_arg(&a, "virtio-net-device,netdev=wire,host_mtu=9000,mac=02:c1:0c:4e:00:02"));
+    qemu_args_fini(&a);
+}
+
 static void test_qemu_args_survive_each_failed_allocation(void **state)
 {
     (void)state;
-    struct template t = {.memory_mib = 256, .vcpus = 1};
+    struct template t = {.memory_mib = 256, .vcpus = 1, .network = true};
     struct qemu_settings s = {.binary = "/usr/bin/qemu"};
     struct vm_spec spec = {.name = "vm-1", .template = &t, .origin = VM_BOOT};
     for (long nth = 0;; nth++) {
@@ -547,6 +561,7 @@ int main(void)
         cmocka_unit_test(test_a_snapshot_belongs_to_the_processor_that_its_guest_saw),
         cmocka_unit_test(test_a_vm_opens_kvm_by_a_group_but_never_by_that_of_root),
         cmocka_unit_test(test_a_guests_clock_is_told_what_it_surely_lacks),
+        cmocka_unit_test(test_qemu_gets_a_card_where_its_template_has_one),
         cmocka_unit_test(test_qemu_args_survive_each_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
