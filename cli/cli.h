@@ -33,18 +33,21 @@ struct cli_opts {
     bool keyless; /* set by a command: it calls what needs no API key */
     /* up, down, status */
     bool foreground, insecure_listen, no_users;
-    const char *listen, *state_dir, *run_dir, *templates, *driver, *metrics, *worker_listen, *mcp;
+    const char *listen, *state_dir, *run_dir, *templates, *driver, *metrics, *worker_listen, *mcp,
+        *net_private;
     uint64_t warm, ready_fd;
     /* run, exec, sandbox create */
     bool interactive, tty, detach, from_stdin;
     uint64_t cpus, memory, disk, timeout, retry, ttl, output_max, queue_wait;
-    struct arg_list env, labels;
+    struct arg_list env, labels, net;
+    uint64_t egress;
     const char *workdir, *upload, *user, *idempotency_key;
     /* repl */
     const char *language, *sandbox;
     /* tenants, keys */
-    const char *tenant, *scopes, *note, *rate, *isolation;
-    uint64_t max_sandboxes, max_vcpus, max_memory, max_disk, cpu_time, period, burst, weight, queue;
+    const char *tenant, *scopes, *note, *rate, *isolation, *network;
+    uint64_t max_sandboxes, max_vcpus, max_memory, max_disk, max_egress, cpu_time, period, burst,
+        weight, queue;
     /* audit */
     const char *dir, *expect_head, *public_key, *event, *unit, *since, *until, *stream;
     uint64_t lines;

@@ -13,6 +13,8 @@ static const struct arg_opt up_opts[] = {
     {"driver", 0, ARG_STRING, OPT(driver), "X",
      "auto; or, the preferred first and with commas, kvm, kvm/xenpv, kvm/xenpv-shared, qemu/kvm, "
      "qemu/tcg"},
+    {"net-private", 0, ARG_STRING, OPT(net_private), "10.1.0.0/16",
+     "addresses that are not public and that --net may name all the same, with commas"},
     {"metrics", 0, ARG_STRING, OPT(metrics), "HOST:PORT",
      "where /metrics is served; none = nowhere"},
     {"mcp", 0, ARG_STRING, OPT(mcp), "HOST:PORT",

@@ -403,6 +403,8 @@ static int worker_arguments(const struct cli_opts *o, struct plan *p, struct cl_
         return -1;
     if (o->warm != UINT64_MAX && arg(w, err, "--warm=%" PRIu64, o->warm) < 0)
         return -1;
+    if (o->net_private && arg(w, err, "--net-private=%s", o->net_private) < 0)
+        return -1;
     return o->driver ? arg(w, err, "--driver=%s", o->driver) : 0;
 }
 

@@ -139,7 +139,8 @@ static int run_uploaded(const struct cli_opts *o, struct client *client, struct 
     req.resources = &spec->resources;
     req.n_labels = spec->job.n_labels;
     req.labels = spec->job.labels;
-    req.network = CLOCHE__V1__NETWORK__NETWORK_NONE;
+    req.network = spec->job.network;
+    req.network_grant = spec->job.network_grant;
     req.ttl_ns = o->timeout + UPLOAD_TTL_NS;
     if (o->detach) {
         (void)cl_fail(&err, CL_E_INVALID, 0,

@@ -31,6 +31,14 @@ int cmd_exec(const struct cli_opts *o, const struct args *a);
 
 #define OPTS_RESOURCES \
     {"cpus", 0, ARG_U64, OPT(cpus), "N", "virtual CPUs, 1-4"}, \
+        {"net", \
+         0, \
+         ARG_LIST, \
+         OPT(net), \
+         "RULES", \
+         "what of the network it may reach, as example.org,*.example.org:80-443,public; repeatable"}, \
+        {"egress",    0,        ARG_BYTES, \
+         OPT(egress), "100MiB", "most that it may send over the network (default 1 GiB)"}, \
         {"memory", 'm', ARG_BYTES, OPT(memory), "512MiB", "memory, at most 4 GiB"}, \
     { \
         "disk", 0, ARG_BYTES, OPT(disk), "1GiB", "writable space, at most 8 GiB" \

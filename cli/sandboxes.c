@@ -25,13 +25,16 @@ static json_t *sandbox_json(const Cloche__V1__Sandbox *s)
     if (expires > now && s->state != CLOCHE__V1__UNIT_STATE__UNIT_STATE_ENDED)
         value_age_text(expires - now, left);
     const Cloche__V1__Resources *r = s->resources;
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:s, s:s, s:s, s:o, s:s, s:i, s:i}", "id",
-                     s->id, "tenant", s->tenant, "template", s->template_, "state",
+    json_t *allow = json_array();
+    for (size_t i = 0; s->network_grant && i < s->network_grant->n_allow; i++)
+        (void)json_array_append_new(allow, out_string(s->network_grant->allow[i]));
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:i, s:i}",
+                     "id", s->id, "tenant", s->tenant, "template", s->template_, "state",
                      value_state((int)s->state), "created", out_time(created), "expires",
                      out_time(expires), "worker", s->worker_id, "driver", s->driver,
                      "guest_separation", value_separation((int)s->guest_separation), "reason",
-                     value_reason((int)s->reason), "labels", labels, "left", left, "vcpus",
-                     (int)(r ? r->vcpus : 0), "memory_mib", (int)(r ? r->memory_mib : 0));
+                     value_reason((int)s->reason), "labels", labels, "network", allow, "left", left,
+                     "vcpus", (int)(r ? r->vcpus : 0), "memory_mib", (int)(r ? r->memory_mib : 0));
 }
 
 static int print_sandbox(const struct cli_opts *o, const Cloche__V1__Sandbox *s)
@@ -67,7 +70,8 @@ static int cmd_create(const struct cli_opts *o, const struct args *a)
     req.n_labels = spec->job.n_labels;
     req.labels = spec->job.labels;
     req.ttl_ns = o->ttl;
-    req.network = CLOCHE__V1__NETWORK__NETWORK_NONE;
+    req.network = spec->job.network;
+    req.network_grant = spec->job.network_grant;
     req.idempotency_key = pb_text(o->idempotency_key);
     if (client_unary(client, &create, &req.base, CREATE_TIMEOUT_S * CL_NS_PER_S, &msg, &err) < 0)
         return cli_report(&err);

@@ -1,7 +1,9 @@
 /* cli/spec.c - see cli/spec.h. */
 #include "cli/spec.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "cli/client.h"
@@ -65,6 +67,32 @@ static int set_resources(struct spec *s, const struct cli_opts *o, struct cl_err
                : 0;
 }
 
+static int set_network(struct spec *s, const struct cli_opts *o, struct cl_err *err)
+{
+    s->job.network = CLOCHE__V1__NETWORK__NETWORK_NONE;
+    if (o->net.n == 0)
+        return o->egress ? cl_fail(err, CL_E_INVALID, 0, "--egress without --net") : 0;
+    for (size_t i = 0, at = 0; i < o->net.n; i++) {
+        int n =
+            snprintf(s->net_text + at, sizeof s->net_text - at, "%s%s", i ? "," : "", o->net.v[i]);
+        if (n < 0 || (size_t)n >= sizeof s->net_text - at)
+            return cl_fail(err, CL_E_INVALID, 0, "--net: the rules are too long");
+        at += (size_t)n;
+    }
+    cloche__v1__network_grant__init(&s->grant);
+    s->grant.allow = s->allow;
+    s->grant.egress_bytes = o->egress;
+    char *rest = s->net_text;
+    for (char *rule; (rule = strsep(&rest, ",")) != NULL;) {
+        if (s->grant.n_allow == SPEC_NET_RULES)
+            return cl_fail(err, CL_E_INVALID, 0, "--net: more than %d rules", SPEC_NET_RULES);
+        s->allow[s->grant.n_allow++] = rule;
+    }
+    s->job.network = CLOCHE__V1__NETWORK__NETWORK_UNSPECIFIED;
+    s->job.network_grant = &s->grant;
+    return 0;
+}
+
 static void set_command(struct spec *s, const struct cli_opts *o, const struct args *a)
 {
     Cloche__V1__Command *c = &s->command;
@@ -93,14 +121,13 @@ int spec_new(const struct cli_opts *o, const char *template, const struct args *
     cloche__v1__command__init(&s->command);
     s->job.template_ = pb_text(template);
     s->job.command = &s->command;
-    s->job.network = CLOCHE__V1__NETWORK__NETWORK_NONE;
     s->job.max_queue_wait_ns = o->queue_wait;
     if (o->retry >= 1000)
         return cl_fail(err, CL_E_INVALID, 0, "--retry is too large");
     s->job.max_attempts = o->retry ? (uint32_t)o->retry + 1 : 0;
     set_command(s, o, a);
-    if (set_resources(s, o, err) < 0 || set_env(s, &o->env, err) < 0 ||
-        set_labels(s, &o->labels, err) < 0)
+    if (set_network(s, o, err) < 0 || set_resources(s, o, err) < 0 ||
+        set_env(s, &o->env, err) < 0 || set_labels(s, &o->labels, err) < 0)
         return -1;
     *ret_spec = CL_STEAL(&s);
     return 0;

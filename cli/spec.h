@@ -12,10 +12,14 @@
 #include "cli/values.h"
 #include "cloche/v1/job.pb-c.h"
 
+enum { SPEC_NET_RULES = 32, SPEC_NET_TEXT = 8192 };
+
 struct spec {
     Cloche__V1__JobSpec job;
     Cloche__V1__Command command;
     Cloche__V1__Resources resources;
+    Cloche__V1__NetworkGrant grant;
+    char *allow[SPEC_NET_RULES], net_text[SPEC_NET_TEXT];
     Cloche__V1__Pty pty;
     Cloche__V1__EnvVar env[ARGS_LIST], *env_list[ARGS_LIST];
     Cloche__V1__Label labels[ARGS_LIST], *label_list[ARGS_LIST];

@@ -27,15 +27,16 @@ static json_t *tenant_json(const Cloche__V1__Tenant *t)
                        UINT64_C(1000000) / l->rate_interval_us,
                        UINT64_C(10000000) / l->rate_interval_us % 10);
     return json_pack(
-        "{s:s, s:o, s:s, s:s, s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}}", "name",
-        t->name, "created", out_time(t->created ? t->created->unix_ns : 0), "guest_separation",
-        t->guest_separation, "rate", rate, "limits", "sandboxes", (json_int_t)l->sandboxes,
-        "vcpu_milli", (json_int_t)l->vcpu_milli, "memory_mib", (json_int_t)l->memory_mib,
-        "disk_mib", (json_int_t)l->disk_mib, "cpu_ms_per_period", (json_int_t)l->cpu_ms_per_period,
-        "egress_bytes_per_period", (json_int_t)l->egress_bytes_per_period, "period_ms",
-        (json_int_t)l->period_ms, "rate_interval_us", (json_int_t)l->rate_interval_us, "rate_burst",
+        "{s:s, s:o, s:s, s:s, s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}}",
+        "name", t->name, "created", out_time(t->created ? t->created->unix_ns : 0),
+        "guest_separation", t->guest_separation, "rate", rate, "limits", "sandboxes",
+        (json_int_t)l->sandboxes, "vcpu_milli", (json_int_t)l->vcpu_milli, "memory_mib",
+        (json_int_t)l->memory_mib, "disk_mib", (json_int_t)l->disk_mib, "cpu_ms_per_period",
+        (json_int_t)l->cpu_ms_per_period, "egress_bytes_per_period",
+        (json_int_t)l->egress_bytes_per_period, "period_ms", (json_int_t)l->period_ms,
+        "rate_interval_us", (json_int_t)l->rate_interval_us, "rate_burst",
         (json_int_t)l->rate_burst, "queue_max", (json_int_t)l->queue_max, "weight",
-        (json_int_t)l->weight);
+        (json_int_t)l->weight, "network", (int)l->network);
 }
 
 /* Limits as columns of their own, for tables. */
@@ -44,17 +45,13 @@ static void flatten(json_t *tenant)
     (void)json_object_update_missing(tenant, json_object_get(tenant, "limits"));
 }
 
-static const struct out_col tenant_lines[] = {{"name", "name"},
-                                              {"created", "created"},
-                                              {"sandboxes", "sandboxes"},
-                                              {"vcpu_milli", "vCPU/1000"},
-                                              {"memory_mib", "MiB"},
-                                              {"disk_mib", "disk MiB"},
-                                              {"rate", "rate"},
-                                              {"rate_burst", "burst"},
-                                              {"queue_max", "queue"},
-                                              {"weight", "weight"},
-                                              {"guest_separation", "guest separation"}};
+static const struct out_col tenant_lines[] = {
+    {"name", "name"},           {"created", "created"},
+    {"sandboxes", "sandboxes"}, {"vcpu_milli", "vCPU/1000"},
+    {"memory_mib", "MiB"},      {"disk_mib", "disk MiB"},
+    {"rate", "rate"},           {"rate_burst", "burst"},
+    {"queue_max", "queue"},     {"weight", "weight"},
+    {"network", "network"},     {"guest_separation", "guest separation"}};
 
 static int print_tenant(const struct cli_opts *o, const Cloche__V1__Tenant *t)
 {
@@ -92,6 +89,11 @@ static int set_limits(const struct cli_opts *o, Cloche__V1__TenantLimits *l, str
     override(&l->rate_burst, o->burst);
     override(&l->queue_max, o->queue);
     override(&l->weight, o->weight);
+    override(&l->egress_bytes_per_period, o->max_egress);
+    if (o->network && strcmp(o->network, "yes") != 0 && strcmp(o->network, "no") != 0)
+        return cl_fail(err, CL_E_INVALID, 0, "--network is \"yes\" or \"no\"");
+    if (o->network)
+        l->network = strcmp(o->network, "yes") == 0;
     return o->rate ? value_rate(o->rate, &l->rate_interval_us, err) : 0;
 }
 
@@ -348,6 +350,8 @@ static const struct arg_opt put_opts[] = {
     {"max-memory", 0, ARG_BYTES, OPT(max_memory), "8GiB", "memory at once"},
     {"max-disk", 0, ARG_BYTES, OPT(max_disk), "16GiB", "disk at once"},
     {"cpu-time", 0, ARG_DURATION, OPT(cpu_time), "10h", "CPU time per period"},
+    {"max-egress", 0, ARG_BYTES, OPT(max_egress), "10GiB", "bytes sent over networks per period"},
+    {"network", 0, ARG_STRING, OPT(network), "yes", "its jobs and sandboxes may be given network"},
     {"period", 0, ARG_DURATION, OPT(period), "1d", "length of a period"},
     {"rate", 0, ARG_STRING, OPT(rate), "10/s", "submissions; also 5/m, 100/h"},
     {"burst", 0, ARG_U64, OPT(burst), "N", "submissions that may come at once"},
