@@ -108,7 +108,10 @@ struct creation {
     const char *template_name, *key;
     uint64_t ttl_ns;
     uint32_t cpus, memory_mib;
+    const json_t *network; /* rules, by the schema; NULL = none */
 };
+
+enum { NETWORK_RULES = 32 /* maxItems of tools.json */ };
 
 static void ask_create(struct mcp_call *c, const struct creation *w,
                        void (*on_end)(struct mcp_call *, const ProtobufCMessage *,
@@ -131,6 +134,13 @@ static void ask_create(struct mcp_call *c, const struct creation *w,
     resources.vcpus = w->cpus;
     resources.memory_mib = w->memory_mib;
     m.resources = &resources;
+    Cloche__V1__NetworkGrant grant = CLOCHE__V1__NETWORK_GRANT__INIT;
+    char *allow[NETWORK_RULES];
+    grant.allow = allow;
+    for (; grant.n_allow < CL_MIN(json_array_size(w->network), CL_COUNT(allow)); grant.n_allow++)
+        allow[grant.n_allow] = mcp_pb(json_string_value(json_array_get(w->network, grant.n_allow)));
+    if (w->network)
+        m.network_grant = &grant;
     struct mcp_ask_spec ask = {.method = &create,
                                .request = &m.base,
                                .timeout_ns = CREATE_S * CL_NS_PER_S,
@@ -384,6 +394,12 @@ static json_t *box_json(const Cloche__V1__Sandbox *m)
         mcp_json_set(o, "cpus", json_integer(m->resources->vcpus));
     if (m->resources && m->resources->memory_mib)
         mcp_json_set(o, "memory_mib", json_integer(m->resources->memory_mib));
+    if (m->network_grant) {
+        json_t *rules = json_array();
+        for (size_t i = 0; i < m->network_grant->n_allow; i++)
+            (void)json_array_append_new(rules, json_string(m->network_grant->allow[i]));
+        mcp_json_set(o, "network", rules);
+    }
     return o;
 }
 
@@ -407,7 +423,8 @@ void mcp_tool_sandbox_create(struct mcp_call *c)
     struct creation w = {.template_name = mcp_json_text(c->args, "template"),
                          .ttl_ns = mcp_seconds_ns(c->args, "ttl_seconds", 0),
                          .cpus = (uint32_t)mcp_json_u64(c->args, "cpus", 0),
-                         .memory_mib = (uint32_t)mcp_json_u64(c->args, "memory_mib", 0)};
+                         .memory_mib = (uint32_t)mcp_json_u64(c->args, "memory_mib", 0),
+                         .network = json_object_get(c->args, "network")};
     mcp_progress(c, "making a sandbox");
     ask_create(c, &w, on_created);
 }

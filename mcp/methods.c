@@ -11,8 +11,10 @@
 enum { TTL_STATIC_MS = 3600 * 1000, TTL_TOOLS_MS = 300 * 1000 };
 
 static const char instructions[] =
-    "Cloche gives you sandboxes: isolated virtual machines without network, in which you may run "
-    "anything. run_code keeps variables between calls, exec runs one shell command, exec_start "
+    "Cloche gives you sandboxes: isolated virtual machines, in which you may run anything. They "
+    "have "
+    "no network unless sandbox_create names what they may reach. run_code keeps variables between "
+    "calls, exec runs one shell command, exec_start "
     "runs "
     "things in the background. Without sandbox_id a sandbox is made for you; pass the sandbox_id "
     "of "
