@@ -12,6 +12,8 @@ enum {
     CREATE_S = 120, /* a template that is not warm may have to boot */
     TIMEOUT_DEFAULT_S = 300,
     METADATA_MAX = 32,
+    GRANT_RULES = 32,      /* of NetworkGrant */
+    GRANT_RULE_TEXT = 288, /* policy/net_rule.h */
     PAGE_DEFAULT = 100,
 };
 /* What the SDKs may expect of envd: everything that we serve is in it. */
@@ -161,7 +163,7 @@ static int add_metadata(struct label_list *l, json_t *metadata, struct cl_err *e
 /* Refused rather than left out: what cannot be had must not look as if it were. */
 static int check_wishes(const json_t *body, struct cl_err *err)
 {
-    static const char *const absent[] = {"mcp", "volumeMounts", "iam", "network"};
+    static const char *const absent[] = {"mcp", "volumeMounts", "iam"};
     for (size_t i = 0; i < CL_COUNT(absent); i++) {
         const json_t *v = json_object_get(body, absent[i]);
         if (v && !json_is_null(v))
@@ -170,6 +172,64 @@ static int check_wishes(const json_t *body, struct cl_err *err)
     }
     if (json_is_true(json_object_get(body, "autoPause")))
         return cl_fail(err, CL_E_UNIMPL, 0, "autoPause: this version of Cloche cannot pause");
+    return 0;
+}
+
+/* A grant from `network`: allowOut with everything else denied, as the SDKs say ALL_TRAFFIC. */
+struct grant {
+    Cloche__V1__NetworkGrant m;
+    char text[GRANT_RULES][GRANT_RULE_TEXT], *allow[GRANT_RULES];
+};
+
+#define ALL_TRAFFIC "0.0.0.0/0"
+
+static bool denies_all(const json_t *deny)
+{
+    size_t i;
+    json_t *v;
+    json_array_foreach(deny, i, v)
+    {
+        if (json_is_string(v) && strcmp(json_string_value(v), ALL_TRAFFIC) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int add_rule(struct grant *g, const json_t *v, struct cl_err *err)
+{
+    const char *target = json_string_value(v);
+    if (!target || g->m.n_allow == GRANT_RULES)
+        return cl_fail(err, CL_E_INVALID, 0, "network.allowOut: at most %d names or addresses",
+                       GRANT_RULES);
+    char *text = g->text[g->m.n_allow];
+    bool all = strcmp(target, ALL_TRAFFIC) == 0;
+    int n = snprintf(text, GRANT_RULE_TEXT, all ? "public" : "%s:*", target);
+    if (n < 0 || n >= GRANT_RULE_TEXT)
+        return cl_fail(err, CL_E_INVALID, 0, "network.allowOut: '%.40s' is too long", target);
+    g->allow[g->m.n_allow++] = text;
+    return 0;
+}
+
+/* What of it has no meaning here is refused: a sandbox must not reach more than was meant. */
+static int read_network(const json_t *network, struct grant *g, struct cl_err *err)
+{
+    const json_t *allow = json_object_get(network, "allowOut");
+    size_t i;
+    json_t *v;
+    cloche__v1__network_grant__init(&g->m);
+    g->m.allow = g->allow;
+    if (!network || json_is_null(network))
+        return 0;
+    if (!json_is_array(allow) || json_array_size(allow) == 0 ||
+        !denies_all(json_object_get(network, "denyOut")) ||
+        json_array_size(json_object_get(network, "denyOut")) != 1)
+        return cl_fail(err, CL_E_UNIMPL, 0,
+                       "network: served is allowOut together with denyOut [\"" ALL_TRAFFIC "\"]");
+    json_array_foreach(allow, i, v)
+    {
+        if (add_rule(g, v, err) < 0)
+            return -1;
+    }
     return 0;
 }
 
@@ -182,7 +242,10 @@ static int ask_create(struct e2b_call *c, struct label_list *labels, struct cl_e
     json_t *env = json_object_get(c->body, "envVars");
     if (!name || !name[0])
         return cl_fail(err, CL_E_INVALID, 0, "templateID is missing");
-    if (check_wishes(c->body, err) < 0 || e2b_env_check(env, err) < 0 ||
+    struct grant grant;
+    if (check_wishes(c->body, err) < 0 ||
+        read_network(json_object_get(c->body, "network"), &grant, err) < 0 ||
+        e2b_env_check(env, err) < 0 ||
         add_metadata(labels, json_object_get(c->body, "metadata"), err) < 0)
         return -1;
     struct creation *w = e2b_work_new(c, sizeof *w, creation_free);
@@ -197,6 +260,8 @@ static int ask_create(struct e2b_call *c, struct label_list *labels, struct cl_e
     m.ttl_ns = mcp_json_u64(c->body, "timeout", TIMEOUT_DEFAULT_S) * CL_NS_PER_S;
     m.labels = labels->list;
     m.n_labels = labels->n;
+    if (grant.m.n_allow > 0)
+        m.network_grant = &grant.m;
     m.idempotency_key = e2b_pb(c->in.idempotency_key);
     (void)!e2b_ask(c,
                    &(struct e2b_ask){.method = &create,
