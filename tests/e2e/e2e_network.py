@@ -1,0 +1,291 @@
+#!/usr/bin/env python3
+"""Network grants: a VM reaches what its grant names and nothing else; all of it is in the audit log, seen by the host."""
+import hashlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import subprocess
+
+import mcp_client
+import outside
+from harness import BUILD, MIB, SECOND, Suite, code_of, command, error_of, folder, follow, in_parallel, pb, read_text, skip, soon, until
+
+suite = Suite("network")
+check, equal = suite.check, suite.equal
+
+if os.geteuid() != 0:
+    skip("needs root, for network namespaces of its own")
+if not shutil.which("ip"):
+    skip("no ip (apt install iproute2)")
+net = outside.Outside(folder("outside"))
+
+GET = ("import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode(), end='')")
+TRY = ("import socket, sys\n"
+       "try: socket.create_connection((sys.argv[1], int(sys.argv[2])), 20); print('connected')\n"
+       "except Exception as e: print(type(e).__name__)")
+
+
+def grant(*allow, egress=0):
+    return pb.NetworkGrant(allow=allow, egress_bytes=egress)
+
+
+def job(client, allow, *argv, egress=0, timeout_rpc=120):
+    """A job of the template python with this grant (None: without)."""
+    spec = pb.JobSpec(template="python", command=command(*argv))
+    if allow is not None:
+        spec.network_grant.CopyFrom(grant(*allow, egress=egress))
+    return follow(client.jobs.Run(pb.RunRequest(spec=spec), timeout=timeout_rpc))
+
+
+def script(client, allow, source, *args, **kw):
+    done = job(client, allow, "python3", "-c", source, *args, **kw)
+    return bytes(done.out).decode() if done.outcome == "EXITED" else str(done)
+
+
+def log_of(c, unit, event):
+    """Fields of the unit's records of this event, once its end is there."""
+    def rows():
+        all_rows = [r for r in c.audit_records() if r["fields"].get("unit") == unit]
+        return all_rows if any(r["event"] == "unit.end" for r in all_rows) else None
+    return [r["fields"] for r in until(rows, 20) or [] if r["event"] == event]
+
+
+def spent(c, tenant="local"):
+    return next(q.used for q in c.usage(tenant).quotas if q.dimension == "egress_bytes")
+
+
+class Box:
+    def __init__(self, client, allow, template="python", egress=0):
+        self.client = client
+        self.sandbox = client.sandboxes.Create(pb.CreateRequest(template=template, ttl_ns=600 * SECOND, network_grant=grant(*allow, egress=egress)),
+                                               timeout=120).sandbox
+        self.id = self.sandbox.id
+
+    def begin(self, *argv):
+        return self.client.execs.Start(pb.StartRequest(sandbox_id=self.id, command=command(*argv))).exec_id
+
+    def run(self, *argv):
+        done = follow(self.client.execs.Attach(pb.AttachRequest(sandbox_id=self.id, exec_id=self.begin(*argv)), timeout=soon(120)))
+        return bytes(done.out).decode()
+
+    def end(self):
+        self.client.sandboxes.Kill(pb.KillRequest(sandbox_id=self.id))
+
+
+@suite.scenario
+def by_name(c):
+    done = job(c.admin, ["web.test:80"], "python3", "-c", GET, "http://web.test/")
+    equal("a name that its grant has is reached", bytes(done.out).decode(), f"hello from {outside.PUBLIC} to {outside.HOST}\n")
+    (start,) = log_of(c, done.job_id, "vm.start")
+    equal("vm.start tells the grant", (start["network"], start["network_allow"], start["egress_bytes"]), ("granted", ["web.test:80"], 1 << 30))
+    dns = [f for f in log_of(c, done.job_id, "net.dns") if f["qtype"] == 1]
+    equal("the name is in the log", [(f["name"], f["addresses"], f["rcode"], f["rule"]) for f in dns], [("web.test", [outside.PUBLIC], 0, "web.test:80")])
+    (flow,), (end,) = log_of(c, done.job_id, "net.open"), log_of(c, done.job_id, "net.close")
+    equal("and the flow", (flow["address"], flow["port"], flow["protocol"], flow["name"], flow["rule"]),
+          (outside.PUBLIC, 80, "tcp", "web.test", "web.test:80"))
+    check("with its bytes", end["flow"] == flow["flow"] and end["sent_bytes"] > 100 and end["received_bytes"] > 100, end)
+    check("and how it ended", end["end"] in ("closed", "reset", "stopped"), end)
+    (count,) = [f for f in log_of(c, done.job_id, "net.count") if f["last"]]
+    numbers = sorted(f["number"] for e in ("net.dns", "net.open", "net.close", "net.denied") for f in log_of(c, done.job_id, e))
+    equal("all of it, or counted", (count["seen"], count["recorded"], numbers), (len(numbers), len(numbers), list(range(1, len(numbers) + 1))))
+    (vm,) = log_of(c, done.job_id, "vm.end")
+    check("vm.end has the sums", vm["sent_bytes"] >= end["sent_bytes"] and vm["received_bytes"] >= end["received_bytes"], vm)
+    rows = [r for r in c.audit_records() if r["event"].startswith("net.")]
+    equal("seen by the host", {r["assurance"] for r in rows}, {"H0"})
+
+
+@suite.scenario
+def nothing_else(c):
+    before = len(net.asked())
+    source = ("import socket\n"
+              "def ask(n):\n"
+              "    try: return socket.gethostbyname(n)\n"
+              "    except OSError as e: return 'no name'\n"
+              "def go(a, p):\n"
+              "    try: socket.create_connection((a, p), 20); return 'connected'\n"
+              "    except OSError as e: return type(e).__name__\n"
+              f"print(ask('web.test'), ask('other.test'), ask('secret-0123.evil.test'), go('{outside.PUBLIC}', 80), go('{outside.PUBLIC}', 8080), "
+              f"go('{outside.OTHER}', 80), go('{outside.HOST}', 80), go('192.0.0.1', 80), go('127.0.0.1', 80), go('10.0.0.1', 80))")
+    done = job(c.admin, ["web.test:80"], "python3", "-c", source)
+    refused = "ConnectionRefusedError"
+    equal("other names, ports and addresses are not there", bytes(done.out).decode().split(),
+          [outside.PUBLIC, "no", "name", "no", "name", "connected", *[refused] * 6])
+    asked = [line.split()[0] for line in net.asked()[before:]]
+    equal("a name that no rule covers never leaves the host", set(asked), {"web.test"})
+    denied = log_of(c, done.job_id, "net.denied")
+    want = {(outside.PUBLIC, 8080), (outside.OTHER, 80), (outside.HOST, 80), ("192.0.0.1", 80), ("10.0.0.1", 80)}
+    equal("each refusal is in the log", {(f.get("address"), f.get("port")) for f in denied}, want)
+    check("with a reason", all(f["reason"] for f in denied), denied)
+    names = {f["name"]: f for f in log_of(c, done.job_id, "net.dns") if f.get("reason")}
+    check("the names, too", {"other.test", "secret-0123.evil.test"} <= set(names), names)
+
+
+@suite.scenario
+def without_a_grant(c):
+    done = job(c.admin, None, "python3", "-c", "import os; print(sorted(os.listdir('/sys/class/net')))")
+    equal("there is no card", bytes(done.out).decode(), "['lo']\n")
+    (start,) = log_of(c, done.job_id, "vm.start")
+    check("vm.start tells it", start["network"] == "none" and "network_allow" not in start, start)
+    equal("and nothing of it is told", [log_of(c, done.job_id, e) for e in ("net.dns", "net.open", "net.count")], [[], [], []])
+    equal("with one there is one", script(c.admin, ["web.test"], "import os; print(sorted(os.listdir('/sys/class/net')))"), "['eth0', 'lo']\n")
+
+
+@suite.scenario
+def kept_warm(c):
+    def source():
+        return log_of(c, job(c.admin, ["web.test"], "true").job_id, "vm.start")[0]["source"]
+    check("once somebody asked for a card, VMs with one wait warm", until(lambda: source() == "warm", 20, every=1), source())
+
+
+@suite.scenario
+def names_that_lead_inside(c):
+    source = ("import socket, sys\n"
+              "for n in sys.argv[1:]:\n"
+              "    try: print(socket.gethostbyname_ex(n)[2])\n"
+              "    except OSError: print('none')")
+    got = script(c.admin, ["*.test:80", "public:80", "test:1"], source, "rebind.test", "host.test", "mixed.test", "private.test", "a.wild.test")
+    equal("the host, its loopback and what is not public have no name", got.splitlines(), ["none", "none", f"['{outside.PUBLIC}']", "none", f"['{outside.PUBLIC}']"])
+
+
+@suite.scenario
+def rules(c):
+    equal("addresses", script(c.admin, [f"{outside.OTHER}:8080"], TRY, outside.OTHER, "8080"), "connected\n")
+    equal("ranges of ports", script(c.admin, ["192.31.196.0/24:8000-8099"], TRY, outside.OTHER, "8080"), "connected\n")
+    equal("and not around them", script(c.admin, ["192.31.196.0/24:8000-8099"], TRY, outside.OTHER, "80"), "ConnectionRefusedError\n")
+    equal("public", script(c.admin, ["public"], GET, "http://other.test:8080/"), f"hello from {outside.OTHER} to {outside.HOST}\n")
+    equal("is not what is private", script(c.admin, ["public", f"{outside.PRIVATE}:80"], TRY, outside.PRIVATE, "80"), "ConnectionRefusedError\n")
+    udp = ("import socket, sys\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.settimeout(20)\ns.connect((sys.argv[1], 7777))\n"
+           "try: s.send(b'abc'); print(s.recv(100))\nexcept OSError as e: print(type(e).__name__)")
+    equal("UDP", script(c.admin, [f"{outside.PUBLIC}:7777/udp"], udp, outside.PUBLIC), "b'cba'\n")
+    equal("which TCP does not allow", script(c.admin, [f"{outside.PUBLIC}:7777"], udp, outside.PUBLIC), "OSError\n")
+
+
+@suite.scenario
+def many_bytes(c):
+    before = spent(c)
+    source = ("import hashlib, urllib.request\nb = urllib.request.urlopen('http://web.test/big', timeout=100).read()\n"
+              "print(len(b), hashlib.sha256(b).hexdigest())\n"
+              "r = urllib.request.Request('http://web.test/', b, {'Content-Type': 'x'})\nprint(urllib.request.urlopen(r, timeout=100).read().decode())")
+    done = job(c.admin, ["web.test:80"], "python3", "-c", source, timeout_rpc=300)
+    want = hashlib.sha256(outside.BIG).hexdigest()
+    equal("8 MiB down and up, whole", bytes(done.out).decode().split(), [str(len(outside.BIG)), want, want])
+    (vm,) = log_of(c, done.job_id, "vm.end")
+    check("are counted", vm["sent_bytes"] > len(outside.BIG) < vm["received_bytes"], vm)
+    equal("and charged, to the byte", spent(c) - before, vm["sent_bytes"])
+
+
+@suite.scenario
+def the_budget(c):
+    t = c.tenant("spender", network=True, egress_bytes_per_period=4 * MIB)
+    source = ("import urllib.request\nr = urllib.request.Request('http://web.test/', b'x' * (1 << 20), {'Content-Type': 'x'})\n"
+              "try: print(urllib.request.urlopen(r, timeout=30).status)\nexcept OSError as e: print('stopped')")
+    done = job(t, ["web.test:80"], "python3", "-c", source, egress=256 * 1024)
+    equal("what is over the budget is not sent", bytes(done.out).decode(), "stopped\n")
+    check("which is in the log", any("budget" in f["reason"] for f in log_of(c, done.job_id, "net.denied")), log_of(c, done.job_id, "net.denied"))
+    used = spent(c, "spender")
+    check("and charged", 200 * 1024 < used <= 256 * 1024, used)
+    err = error_of(lambda: job(t, ["web.test:80"], "true", egress=5 * MIB))
+    equal("a grant over the tenant's quota is refused", code_of(err), "RESOURCE_EXHAUSTED")
+    check("which names the dimension", "egress_bytes" in err.details(), err.details())
+    equal("within it there is more", script(t, ["web.test:80"], GET, "http://web.test/", egress=MIB), f"hello from {outside.PUBLIC} to {outside.HOST}\n")
+
+
+@suite.scenario
+def who_may(c):
+    t = c.tenant("quiet")
+    err = error_of(lambda: job(t, ["web.test:80"], "true"))
+    equal("a tenant without network gets none", code_of(err), "PERMISSION_DENIED")
+    check("and hears who can change that", "--network yes" in err.details(), err.details())
+    equal("but VMs without", bytes(job(t, None, "echo", "1").out), b"1\n")
+    bad = {"": "", "web.test:0": "port", "*": "", "http://web.test/": "", "300.1.1.1:80": "", "web.test/icmp": "", "10.0.0.1/8:80": "", "public:1-99999": ""}
+    errs = {rule: error_of(lambda: job(c.admin, [rule], "true")) for rule in bad}
+    equal("rules that are none are refused", {r for r, e in errs.items() if code_of(e) != "INVALID_ARGUMENT"}, set())
+    equal("as are none, and too many", [code_of(error_of(lambda: job(c.admin, rules, "true"))) for rules in ([], ["web.test"] * 33)], ["INVALID_ARGUMENT"] * 2)
+    both = pb.JobSpec(template="python", command=command("true"), network=pb.NETWORK_NONE, network_grant=grant("web.test"))
+    equal("and a grant of no network", code_of(error_of(lambda: c.admin.jobs.Run(pb.RunRequest(spec=both)))), "INVALID_ARGUMENT")
+
+
+@suite.scenario
+def sandboxes(c):
+    box = Box(c.admin, ["web.test:80"])
+    equal("a sandbox tells its grant", list(box.sandbox.network_grant.allow), ["web.test:80"])
+    got = [box.run("python3", "-c", GET, "http://web.test/") for _ in range(3)]
+    equal("each of its commands has the network", set(got), {f"hello from {outside.PUBLIC} to {outside.HOST}\n"})
+    box.begin("python3", "-c", "import socket, time; s = socket.create_connection(('web.test', 80)); time.sleep(1000)")
+    nets = lambda: [p for p in c.leftovers() if "cloche-net" in read_text(f"/proc/{p}/cmdline").split("\0")[0]]
+    check("its network has a process", until(lambda: len(nets()) == 1, 10), nets())
+    uid = os.stat(f"/proc/{nets()[0]}").st_uid if nets() else 0
+    check("that is not root", uid >= c.uid_base, uid)
+    until(lambda: len([r for r in c.audit_records() if r["event"] == "net.open" and r["fields"]["unit"] == box.id]) == 4, 10)
+    box.end()
+    ends = [f["end"] for f in log_of(c, box.id, "net.close")]
+    check("a flow that its end cuts is told, too", len(ends) == 4 and ends.count("stopped") == 1, ends)
+    check("and the process is gone", until(lambda: not nets(), 10), nets())
+
+
+@suite.scenario
+def front_ends(c):
+    hello = f"hello from {outside.PUBLIC} to {outside.HOST}\n"
+    env = {**os.environ, "CLOCHE_ENDPOINT": f"unix:{c.dir}/api.sock", "CLOCHE_API_KEY": c.admin.key}
+    cloche = lambda *words: subprocess.run([BUILD / "cloche", *words], env=env, capture_output=True, text=True, timeout=soon(60))
+    equal("cloche run --net", cloche("run", "--net", "a.test,web.test:80", "--net", "b.test", "python", "--", "python3", "-c", GET, "http://web.test/").stdout, hello)
+    made = json.loads(cloche("sandbox", "create", "--json", "--net", "web.test:80", "--egress", "10MiB", "base").stdout)
+    equal("sandbox create --net", made["network"], ["web.test:80"])
+    check("a rule that is none is named", "'web test'" in (said := cloche("run", "--net", "web test", "base", "--", "true").stderr), said)
+    agent = mcp_client.Mcp(c.add_gateway(), c.admin.key)
+    box = agent.tool("sandbox_create", template="python", network=["web.test:80"]).data
+    equal("MCP's sandbox_create", box["network"], ["web.test:80"])
+    equal("and what it made", agent.tool("exec", sandbox_id=box["sandbox_id"], argv=["python3", "-c", GET, "http://web.test/"]).data["stdout"], hello)
+    refused = mcp_client.Mcp(agent.url.geturl(), c.tenant("silent").key).tool("sandbox_create", network=["web.test"])
+    check("which says who may not", refused.failed and "--network yes" in refused.text, refused.text)
+    e2b = http.client.HTTPConnection(agent.url.hostname, agent.url.port, timeout=soon(60))
+    body = {"templateID": "base", "network": {"allowOut": ["web.test", "1.2.3.0/24"], "denyOut": ["0.0.0.0/0"]}}
+    e2b.request("POST", "/v2/sandboxes", json.dumps(body), {"X-API-Key": c.admin.key})
+    made = json.loads(e2b.getresponse().read())
+    get = c.admin.sandboxes.Get(pb.SandboxServiceGetRequest(sandbox_id=made["sandboxID"])).sandbox
+    equal("E2B's allowOut", list(get.network_grant.allow), ["web.test:*", "1.2.3.0/24:*"])
+    e2b.close()
+    for s in c.admin.sandboxes.List(pb.SandboxServiceListRequest(page_size=100)).sandboxes:
+        c.admin.sandboxes.Kill(pb.KillRequest(sandbox_id=s.id))
+
+
+@suite.scenario
+def fails_closed(c):
+    box = Box(c.admin, ["web.test:80"])
+    nets = [p for p in c.leftovers() if "cloche-net" in read_text(f"/proc/{p}/cmdline").split("\0")[0]]
+    equal("one process", len(nets), 1)
+    os.kill(nets[0], signal.SIGKILL)
+    get = lambda: c.admin.sandboxes.Get(pb.SandboxServiceGetRequest(sandbox_id=box.id)).sandbox
+    check("a VM whose network dies ends", until(lambda: get().state == pb.UNIT_STATE_ENDED, 20), get())
+    equal("as one that died", pb.Reason.Name(get().reason), "REASON_START_FAILED")
+
+
+@suite.scenario
+def side_by_side(c):
+    listener = "import socket; s = socket.socket(); s.bind(('0.0.0.0', 9000)); s.listen(); print('up', flush=True); s.settimeout(60)\ntry: s.accept(); print('came')\nexcept OSError: print('nobody')"
+    boxes = in_parallel(lambda _: Box(c.admin, ["web.test:80", "192.0.0.0/29:*"]), range(4))
+    check("four at once", all(isinstance(b, Box) for b in boxes), boxes)
+    boxes[0].begin("python3", "-c", listener)
+    got = in_parallel(lambda b: b.run("python3", "-c", TRY, "192.0.0.2", "9000"), boxes[1:])
+    equal("no guest reaches another, though all have one address", got, ["ConnectionRefusedError\n"] * 3)
+    got = in_parallel(lambda b: b.run("python3", "-c", GET, "http://web.test/"), boxes)
+    equal("each has its own way out", set(got), {f"hello from {outside.PUBLIC} to {outside.HOST}\n"})
+    in_parallel(lambda b: b.end(), boxes)
+
+
+@suite.scenario
+def a_flood_is_counted(c):
+    source = ("import socket\nfor i in range(20000):\n    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+              "    try: s.sendto(b'x', (f'192.31.{i // 250}.{i % 250 + 1}', 9))\n    except OSError: pass\n    s.close()\nprint('sent')")
+    done = job(c.admin, ["web.test:80"], "python3", "-c", source)
+    equal("twenty thousand refused packets", bytes(done.out), b"sent\n")
+    (count,) = [f for f in log_of(c, done.job_id, "net.count") if f["last"]]
+    denied = log_of(c, done.job_id, "net.denied")
+    check("are recorded up to the rate", 400 <= len(denied) < 15000, len(denied))
+    equal("and the others counted", count["recorded"] + count["over"] + count["missing"], count["seen"])
+    equal("none got out of sight", (count["recorded"], count["missing"]), (len(denied), 0))
+
+
+suite.main(templates="base,python", worker_args=("--net-dns", outside.RESOLVER))
