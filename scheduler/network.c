@@ -1,46 +1,22 @@
 /* scheduler/network.c - what went over a unit's network becomes records of its tenant's stream. */
-#include "scheduler/sched_priv.h"
-
-#include "base/clock.h"
 #include "observability/log.h"
-#include "policy/quota.h"
-
-enum {
-    /* Of the producer's 16,384, as for what guests tell of themselves (watched.c). */
-    WAITING_MAX = 4096,
-    FIELDS_MAX = 12,
-};
-
-struct rows {
-    struct audit_field field[FIELDS_MAX];
-    size_t n;
-};
-
-static void add(struct rows *r, struct audit_field field)
-{
-    CL_ASSERT(r->n < FIELDS_MAX);
-    r->field[r->n++] = field;
-}
-
-static const char *or_null(const char *s)
-{
-    return s[0] ? s : NULL;
-}
+#include "scheduler/rows.h"
+#include "scheduler/sched_priv.h"
 
 static void add_about(struct rows *r, const struct unit *u, const Cloche__V1__NetworkEvent *e)
 {
-    add(r, (struct audit_field)AUDIT_NUM("number", e->number));
-    add(r, (struct audit_field)AUDIT_STR("unit", u->id));
+    rows_add(r, (struct audit_field)AUDIT_NUM("number", e->number));
+    rows_add(r, (struct audit_field)AUDIT_STR("unit", u->id));
 }
 
 /* The guest may have asked for the address without a name. */
 static void add_flow(struct rows *r, const Cloche__V1__NetworkEvent *e)
 {
-    add(r, (struct audit_field)AUDIT_STR("address", or_null(e->address)));
-    add(r, (struct audit_field)AUDIT_STR("name", or_null(e->name)));
-    add(r, (struct audit_field)AUDIT_STR("protocol", or_null(e->protocol)));
+    rows_add(r, (struct audit_field)AUDIT_STR("address", rows_text(e->address)));
+    rows_add(r, (struct audit_field)AUDIT_STR("name", rows_text(e->name)));
+    rows_add(r, (struct audit_field)AUDIT_STR("protocol", rows_text(e->protocol)));
     if (e->port)
-        add(r, (struct audit_field)AUDIT_NUM("port", e->port));
+        rows_add(r, (struct audit_field)AUDIT_NUM("port", e->port));
 }
 
 static int emit(struct unit *u, enum audit_event ev, const struct rows *r, struct cl_err *err)
@@ -55,13 +31,13 @@ static int emit_dns(struct unit *u, struct rows *r, const Cloche__V1__NetworkEve
     size_t n = CL_MIN(e->n_addresses, (size_t)AUDIT_LIST_MAX);
     for (size_t i = 0; i < n; i++)
         addresses[i] = e->addresses[i];
-    add(r, (struct audit_field)AUDIT_LIST("addresses", addresses, n));
-    add(r, (struct audit_field)AUDIT_NUM("duration_us", e->duration_us));
-    add(r, (struct audit_field)AUDIT_STR("name", e->name));
-    add(r, (struct audit_field)AUDIT_NUM("qtype", e->qtype));
-    add(r, (struct audit_field)AUDIT_NUM("rcode", e->rcode));
-    add(r, (struct audit_field)AUDIT_STR("reason", or_null(e->reason)));
-    add(r, (struct audit_field)AUDIT_STR("rule", or_null(e->rule)));
+    rows_add(r, (struct audit_field)AUDIT_LIST("addresses", addresses, n));
+    rows_add(r, (struct audit_field)AUDIT_NUM("duration_us", e->duration_us));
+    rows_add(r, (struct audit_field)AUDIT_STR("name", e->name));
+    rows_add(r, (struct audit_field)AUDIT_NUM("qtype", e->qtype));
+    rows_add(r, (struct audit_field)AUDIT_NUM("rcode", e->rcode));
+    rows_add(r, (struct audit_field)AUDIT_STR("reason", rows_text(e->reason)));
+    rows_add(r, (struct audit_field)AUDIT_STR("rule", rows_text(e->rule)));
     return emit(u, AUDIT_NET_DNS, r, err);
 }
 
@@ -69,9 +45,9 @@ static int emit_open(struct unit *u, struct rows *r, const Cloche__V1__NetworkEv
                      struct cl_err *err)
 {
     add_flow(r, e);
-    add(r, (struct audit_field)AUDIT_NUM("flow", e->flow));
-    add(r, (struct audit_field)AUDIT_NUM("guest_port", e->guest_port));
-    add(r, (struct audit_field)AUDIT_STR("rule", e->rule));
+    rows_add(r, (struct audit_field)AUDIT_NUM("flow", e->flow));
+    rows_add(r, (struct audit_field)AUDIT_NUM("guest_port", e->guest_port));
+    rows_add(r, (struct audit_field)AUDIT_STR("rule", e->rule));
     return emit(u, AUDIT_NET_OPEN, r, err);
 }
 
@@ -79,11 +55,11 @@ static int emit_close(struct unit *u, struct rows *r, const Cloche__V1__NetworkE
                       struct cl_err *err)
 {
     add_flow(r, e);
-    add(r, (struct audit_field)AUDIT_NUM("duration_us", e->duration_us));
-    add(r, (struct audit_field)AUDIT_STR("end", e->end));
-    add(r, (struct audit_field)AUDIT_NUM("flow", e->flow));
-    add(r, (struct audit_field)AUDIT_NUM("received_bytes", e->received));
-    add(r, (struct audit_field)AUDIT_NUM("sent_bytes", e->sent));
+    rows_add(r, (struct audit_field)AUDIT_NUM("duration_us", e->duration_us));
+    rows_add(r, (struct audit_field)AUDIT_STR("end", e->end));
+    rows_add(r, (struct audit_field)AUDIT_NUM("flow", e->flow));
+    rows_add(r, (struct audit_field)AUDIT_NUM("received_bytes", e->received));
+    rows_add(r, (struct audit_field)AUDIT_NUM("sent_bytes", e->sent));
     return emit(u, AUDIT_NET_CLOSE, r, err);
 }
 
@@ -92,8 +68,8 @@ static int emit_denied(struct unit *u, struct rows *r, const Cloche__V1__Network
 {
     add_flow(r, e);
     if (e->guest_port)
-        add(r, (struct audit_field)AUDIT_NUM("guest_port", e->guest_port));
-    add(r, (struct audit_field)AUDIT_STR("reason", e->reason));
+        rows_add(r, (struct audit_field)AUDIT_NUM("guest_port", e->guest_port));
+    rows_add(r, (struct audit_field)AUDIT_STR("reason", e->reason));
     return emit(u, AUDIT_NET_DENIED, r, err);
 }
 
@@ -129,21 +105,12 @@ static void emit_count(struct unit *u, const Cloche__V1__WatchCount *c)
         log_event(LOG_AUDIT_REFUSES, "unit=%s text='%s'", u->id, err.text);
 }
 
-static bool has_room(struct unit *u)
-{
-    const struct sched_options *o = u->sched->o;
-    uint64_t retry_us;
-    return audit_producer_waiting(u->sched->audit) < WAITING_MAX && o->guest_events_burst > 0 &&
-           gcra_step(&u->tenant->network_tat_us, cl_now_ns() / CL_NS_PER_US,
-                     CL_NS_PER_S / CL_NS_PER_US / o->guest_events_rate, o->guest_events_burst,
-                     &retry_us);
-}
-
 void unit_network(struct unit *u, const Cloche__V1__UnitWatched *m)
 {
     for (size_t i = 0; i < m->n_network; i++) {
         struct cl_err err = {0};
-        if (has_room(u) && emit_event(u, m->network[i], &err) == 0)
+        if (rows_have_room(u, &u->tenant->network_tat_us) &&
+            emit_event(u, m->network[i], &err) == 0)
             continue;
         u->unrecorded_network++;
         if (err.code != CL_OK && err.code != CL_E_PEER)

@@ -4,51 +4,29 @@
 #include <string.h>
 
 #include "audit/redact.h"
-#include "base/clock.h"
 #include "base/mem.h"
 #include "observability/log.h"
-#include "policy/quota.h"
+#include "scheduler/rows.h"
 #include "scheduler/sched_priv.h"
 
 enum {
-    /* Of the producer's 16,384: guests must not be able to take the place of the records without
-     * which no call is answered. */
-    WAITING_MAX = 4096,
     ARENA = 1024 * 1024, /* one event's argv with its digests */
     CALL_ARGS = 3,
     ARG_TEXT = 24,
-    FIELDS_MAX = 13,
 };
-
-/* Rows of one record. */
-struct rows {
-    struct audit_field field[FIELDS_MAX];
-    size_t n;
-};
-
-static void add(struct rows *r, struct audit_field field)
-{
-    CL_ASSERT(r->n < FIELDS_MAX);
-    r->field[r->n++] = field;
-}
-
-static const char *or_null(const char *s)
-{
-    return s[0] ? s : NULL;
-}
 
 static void add_who(struct rows *r, const struct unit *u, const Cloche__V1__WatchedEvent *w)
 {
     const Cloche__V1__GuestEvent *e = w->event;
-    add(r, (struct audit_field)AUDIT_STR("comm", e->comm));
-    add(r, (struct audit_field)AUDIT_STR("context", or_null(e->context)));
-    add(r, (struct audit_field)AUDIT_STR("exec", or_null(w->exec_id)));
-    add(r, (struct audit_field)AUDIT_NUM("guest_ns", e->at_ns));
-    add(r, (struct audit_field)AUDIT_NUM("number", e->number));
-    add(r, (struct audit_field)AUDIT_NUM("parent", e->parent));
-    add(r, (struct audit_field)AUDIT_NUM("pid", e->pid));
-    add(r, (struct audit_field)AUDIT_NUM("uid", e->uid));
-    add(r, (struct audit_field)AUDIT_STR("unit", u->id));
+    rows_add(r, (struct audit_field)AUDIT_STR("comm", e->comm));
+    rows_add(r, (struct audit_field)AUDIT_STR("context", rows_text(e->context)));
+    rows_add(r, (struct audit_field)AUDIT_STR("exec", rows_text(w->exec_id)));
+    rows_add(r, (struct audit_field)AUDIT_NUM("guest_ns", e->at_ns));
+    rows_add(r, (struct audit_field)AUDIT_NUM("number", e->number));
+    rows_add(r, (struct audit_field)AUDIT_NUM("parent", e->parent));
+    rows_add(r, (struct audit_field)AUDIT_NUM("pid", e->pid));
+    rows_add(r, (struct audit_field)AUDIT_NUM("uid", e->uid));
+    rows_add(r, (struct audit_field)AUDIT_STR("unit", u->id));
 }
 
 /* A guest that shares its kernel with user code is not believed as one that does not. */
@@ -75,9 +53,9 @@ static int emit_exec(struct unit *u, struct rows *r, const Cloche__V1__GuestEven
     int rc = audit_redact_argv(arena, u->sched->salt, u->tenant->name, (const char *const *)e->argv,
                                n, &argv, err);
     if (rc == 0) {
-        add(r, (struct audit_field)AUDIT_LIST("argv", argv, n));
-        add(r, (struct audit_field)AUDIT_BOOL("cut", e->cut));
-        add(r, (struct audit_field)AUDIT_STR("path", e->path));
+        rows_add(r, (struct audit_field)AUDIT_LIST("argv", argv, n));
+        rows_add(r, (struct audit_field)AUDIT_BOOL("cut", e->cut));
+        rows_add(r, (struct audit_field)AUDIT_STR("path", e->path));
         rc = emit(u, AUDIT_GUEST_EXEC, r, err);
     }
     cl_arena_free(arena);
@@ -88,10 +66,10 @@ static int emit_address(struct unit *u, struct rows *r, const Cloche__V1__GuestE
                         struct cl_err *err)
 {
     bool is_bind = e->kind == CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_BIND;
-    add(r, (struct audit_field)AUDIT_STR("address", or_null(e->address)));
-    add(r, (struct audit_field)AUDIT_STR("path", or_null(e->path)));
+    rows_add(r, (struct audit_field)AUDIT_STR("address", rows_text(e->address)));
+    rows_add(r, (struct audit_field)AUDIT_STR("path", rows_text(e->path)));
     if (e->address[0])
-        add(r, (struct audit_field)AUDIT_NUM("port", e->port));
+        rows_add(r, (struct audit_field)AUDIT_NUM("port", e->port));
     return emit(u, is_bind ? AUDIT_GUEST_BIND : AUDIT_GUEST_CONNECT, r, err);
 }
 
@@ -105,8 +83,8 @@ static int emit_denied(struct unit *u, struct rows *r, const Cloche__V1__GuestEv
         (void)snprintf(text[i], sizeof text[i], "0x%" PRIx64, e->args[i]);
         args[i] = text[i];
     }
-    add(r, (struct audit_field)AUDIT_LIST("args", args, n));
-    add(r, (struct audit_field)AUDIT_STR("call", e->call));
+    rows_add(r, (struct audit_field)AUDIT_LIST("args", args, n));
+    rows_add(r, (struct audit_field)AUDIT_STR("call", e->call));
     return emit(u, AUDIT_GUEST_DENIED, r, err);
 }
 
@@ -119,9 +97,9 @@ static int emit_event(struct unit *u, const Cloche__V1__WatchedEvent *w, struct 
     case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_EXEC:
         return emit_exec(u, &r, e, err);
     case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_WRITE:
-        add(&r, (struct audit_field)AUDIT_BOOL("created", e->created));
-        add(&r, (struct audit_field)AUDIT_BOOL("cut", e->cut));
-        add(&r, (struct audit_field)AUDIT_STR("path", e->path));
+        rows_add(&r, (struct audit_field)AUDIT_BOOL("created", e->created));
+        rows_add(&r, (struct audit_field)AUDIT_BOOL("cut", e->cut));
+        rows_add(&r, (struct audit_field)AUDIT_STR("path", e->path));
         return emit(u, AUDIT_GUEST_WRITE, &r, err);
     case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_CONNECT:
     case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_BIND:
@@ -129,7 +107,7 @@ static int emit_event(struct unit *u, const Cloche__V1__WatchedEvent *w, struct 
     case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_DENIED:
         return emit_denied(u, &r, e, err);
     case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_TRACE:
-        add(&r, (struct audit_field)AUDIT_NUM("target", e->target));
+        rows_add(&r, (struct audit_field)AUDIT_NUM("target", e->target));
         return emit(u, AUDIT_GUEST_TRACE, &r, err);
     default:
         return cl_fail(err, CL_E_PEER, 0, "a guest's event of kind %d", (int)e->kind);
@@ -155,22 +133,12 @@ static void emit_count(struct unit *u, const Cloche__V1__WatchCount *c)
         log_event(LOG_AUDIT_REFUSES, "unit=%s text='%s'", u->id, err.text);
 }
 
-/* One tenant may fill neither the log's disk nor the producer's queue. */
-static bool has_room(struct unit *u)
-{
-    const struct sched_options *o = u->sched->o;
-    uint64_t retry_us;
-    return audit_producer_waiting(u->sched->audit) < WAITING_MAX && o->guest_events_burst > 0 &&
-           gcra_step(&u->tenant->watched_tat_us, cl_now_ns() / CL_NS_PER_US,
-                     CL_NS_PER_S / CL_NS_PER_US / o->guest_events_rate, o->guest_events_burst,
-                     &retry_us);
-}
-
 void unit_watched(struct unit *u, const Cloche__V1__UnitWatched *m)
 {
     for (size_t i = 0; i < m->n_events; i++) {
         struct cl_err err = {0};
-        if (m->events[i]->event && has_room(u) && emit_event(u, m->events[i], &err) == 0)
+        if (m->events[i]->event && rows_have_room(u, &u->tenant->watched_tat_us) &&
+            emit_event(u, m->events[i], &err) == 0)
             continue;
         u->unrecorded++;
         if (err.code != CL_OK && err.code != CL_E_PEER) /* a guest shall not fill this log */
