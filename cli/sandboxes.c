@@ -49,6 +49,7 @@ static int print_sandbox(const struct cli_opts *o, const Cloche__V1__Sandbox *s)
                                            {"worker", "worker"},
                                            {"driver", "driver"},
                                            {"guest_separation", "guests"},
+                                           {"network", "network"},
                                            {"vcpus", "vCPUs"},
                                            {"memory_mib", "MiB"}};
     return out_object(o->json, sandbox_json(s), lines, CL_COUNT(lines));

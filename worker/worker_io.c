@@ -241,6 +241,10 @@ static void unit_started(void *arg, struct unit *u)
 static void unit_ended(void *arg, struct unit *u)
 {
     struct worker *w = arg;
+    if (u->assign->network_grant) {
+        metrics_add(w->metrics, METRIC_NETWORK_BYTES, "sent", NULL, u->sent_bytes);
+        metrics_add(w->metrics, METRIC_NETWORK_BYTES, "received", NULL, u->received_bytes);
+    }
     session_unit_events.on_ended(w->session, u);
 }
 
@@ -256,6 +260,7 @@ static bool unit_watched(void *arg, struct unit *u, Cloche__V1__UnitWatched *m)
     if (!session_unit_events.on_watched(w->session, u, m))
         return false;
     metrics_add(w->metrics, METRIC_GUEST_EVENTS, NULL, NULL, m->n_events);
+    metrics_add(w->metrics, METRIC_NETWORK_EVENTS, NULL, NULL, m->n_network);
     return true;
 }
 
