@@ -56,6 +56,11 @@ def spent(c, tenant="local"):
     return next(q.used for q in c.usage(tenant).quotas if q.dimension == "egress_bytes")
 
 
+def nets(c):
+    """pids of what the networks of its VMs are run by."""
+    return [p for p in c.leftovers() if os.path.basename(read_text(f"/proc/{p}/cmdline").split("\0")[0]) == "cloche-net"]
+
+
 class Box:
     def __init__(self, client, allow, template="python", egress=0):
         self.client = client
@@ -214,15 +219,14 @@ def sandboxes(c):
     got = [box.run("python3", "-c", GET, "http://web.test/") for _ in range(3)]
     equal("each of its commands has the network", set(got), {f"hello from {outside.PUBLIC} to {outside.HOST}\n"})
     box.begin("python3", "-c", "import socket, time; s = socket.create_connection(('web.test', 80)); time.sleep(1000)")
-    nets = lambda: [p for p in c.leftovers() if "cloche-net" in read_text(f"/proc/{p}/cmdline").split("\0")[0]]
-    check("its network has a process", until(lambda: len(nets()) == 1, 10), nets())
-    uid = os.stat(f"/proc/{nets()[0]}").st_uid if nets() else 0
+    check("its network has a process", until(lambda: len(nets(c)) == 1, 10), nets(c))
+    uid = os.stat(f"/proc/{nets(c)[0]}").st_uid if nets(c) else 0
     check("that is not root", uid >= c.uid_base, uid)
     until(lambda: len([r for r in c.audit_records() if r["event"] == "net.open" and r["fields"]["unit"] == box.id]) == 4, 10)
     box.end()
     ends = [f["end"] for f in log_of(c, box.id, "net.close")]
     check("a flow that its end cuts is told, too", len(ends) == 4 and ends.count("stopped") == 1, ends)
-    check("and the process is gone", until(lambda: not nets(), 10), nets())
+    check("and the process is gone", until(lambda: not nets(c), 10), nets(c))
 
 
 @suite.scenario
@@ -254,12 +258,24 @@ def front_ends(c):
 @suite.scenario
 def fails_closed(c):
     box = Box(c.admin, ["web.test:80"])
-    nets = [p for p in c.leftovers() if "cloche-net" in read_text(f"/proc/{p}/cmdline").split("\0")[0]]
-    equal("one process", len(nets), 1)
-    os.kill(nets[0], signal.SIGKILL)
+    equal("one process", len(nets(c)), 1)
+    os.kill(nets(c)[0], signal.SIGKILL)
     get = lambda: c.admin.sandboxes.Get(pb.SandboxServiceGetRequest(sandbox_id=box.id)).sandbox
     check("a VM whose network dies ends", until(lambda: get().state == pb.UNIT_STATE_ENDED, 20), get())
     equal("as one that died", pb.Reason.Name(get().reason), "REASON_START_FAILED")
+
+
+@suite.scenario
+def a_worker_that_dies(c):
+    box = Box(c.admin, ["web.test:80"])
+    c.worker.kill()
+    check("takes its networks along", until(lambda: not nets(c), 10), nets(c))
+    c.worker.start()
+    c.await_ready(120)
+    get = lambda: c.admin.sandboxes.Get(pb.SandboxServiceGetRequest(sandbox_id=box.id)).sandbox
+    check("its sandbox has ended", until(lambda: get().state == pb.UNIT_STATE_ENDED, 60), get())
+    check("and no cgroup is left of either", until(lambda: not [g for g in c.cgroups() if g.name.endswith("-net")], 20), c.cgroups())
+    equal("the next one has network", script(c.admin, ["web.test:80"], GET, "http://web.test/"), f"hello from {outside.PUBLIC} to {outside.HOST}\n")
 
 
 @suite.scenario
