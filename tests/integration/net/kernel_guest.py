@@ -16,7 +16,8 @@ import threading
 import time
 import traceback
 
-from world import (CLONE_NEWNET, CLOSE, CLOSED, DENIED, DNS, HOST, PUBLIC, SERVER, TOTALS, UDP, Guest, World, grant, ip, libc, rule, skip)
+from world import (CLONE_NEWNET, CLOSE, CLOSED, DENIED, DNS, FRAME_MAX, HOST, MTU, PATIENCE_S, PUBLIC, SERVER, TOTALS, UDP, Guest, World, grant, ip, libc,
+                   rule, skip)
 
 CLONE_NEWNS, TUNSETIFF, IFF_TAP, IFF_NO_PI, MIB = 0x20000, 0x400454CA, 2, 0x1000, 1 << 20
 MUCH = 8 * MIB
@@ -34,7 +35,7 @@ def open_tap():
     ip("link", "set", "eth0", "address", "02:c1:0c:4e:00:02")
     ip("addr", "add", "192.0.0.2/29", "dev", "eth0")
     ip("link", "set", "lo", "up")
-    ip("link", "set", "eth0", "up")
+    ip("link", "set", "eth0", "mtu", str(MTU), "up")
     ip("route", "add", "default", "via", "192.0.0.1")
     return tap
 
@@ -58,7 +59,7 @@ def fails_with(number, do):
 
 
 def echo_much(to):
-    with socket.create_connection((to, 443), 5) as s:
+    with socket.create_connection((to, 443), PATIENCE_S) as s:
         def send():
             s.sendall(b"z" * MUCH)
             s.shutdown(socket.SHUT_WR)
@@ -71,7 +72,7 @@ def echo_much(to):
 
 def send_datagrams(to, port):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.settimeout(3)
+        s.settimeout(PATIENCE_S)
         s.connect((to, port))
         s.send(b"x" * 1400)
         assert len(s.recv(2000)) == 1400
@@ -83,8 +84,8 @@ def be_guest(wire):
         os._exit(77)
     tap = open_tap()
     use_resolver()
-    threading.Thread(target=pump, args=(lambda: os.read(tap, 2000), wire.send), daemon=True).start()
-    threading.Thread(target=pump, args=(lambda: wire.recv(2000), lambda d: os.write(tap, d)), daemon=True).start()
+    threading.Thread(target=pump, args=(lambda: os.read(tap, FRAME_MAX), wire.send), daemon=True).start()
+    threading.Thread(target=pump, args=(lambda: wire.recv(FRAME_MAX), lambda d: os.write(tap, d)), daemon=True).start()
     found = socket.getaddrinfo("Good.test", 443, type=socket.SOCK_STREAM)
     assert [f[4][0] for f in found] == [SERVER], found
     echo_much(SERVER)
@@ -94,10 +95,10 @@ def be_guest(wire):
         raise AssertionError("evil.test has an address")
     except socket.gaierror:
         pass
-    fails_with(errno.ECONNREFUSED, lambda: socket.create_connection((HOST, 443), 5))
-    fails_with(errno.ECONNREFUSED, lambda: socket.create_connection((PUBLIC, 443), 5))
+    fails_with(errno.ECONNREFUSED, lambda: socket.create_connection((HOST, 443), PATIENCE_S))
+    fails_with(errno.ECONNREFUSED, lambda: socket.create_connection((PUBLIC, 443), PATIENCE_S))
     fails_with(errno.EHOSTUNREACH, lambda: send_datagrams(PUBLIC, 7000))
-    many = [socket.create_connection((SERVER, 443), 5) for _ in range(200)]
+    many = [socket.create_connection((SERVER, 443), PATIENCE_S) for _ in range(200)]
     for one in many:
         one.close()
     time.sleep(1.5)  # the last FINs
@@ -138,14 +139,14 @@ def main():
     with Guest(sys.argv[1], grant(*rules), knows_the_way=False) as g:
         pid = fork_guest(g.wire)
         g.wire.close()
-        told = threading.Thread(target=lambda: g.event(99, 60))
+        told = threading.Thread(target=lambda: g.event(99, 4 * PATIENCE_S))
         told.start()
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if code == 77:
             skip("unshare is refused")
         told.join()
         assert code == 0, code
-        assert g.process.wait(5) == 0, g.process.returncode
+        assert g.process.wait(PATIENCE_S) == 0, g.process.returncode
         check_told(g.events)
     print("ok     Linux's own network, %d events told" % len(g.events))
     return 0

@@ -297,7 +297,7 @@ def a_grant_that_is_none_is_refused(world):
         else:
             other.close()
         done = subprocess.run([sys.argv[1], str(control.fileno()), str(wire.fileno()), str(UID), str(UID)],
-                              pass_fds=(control.fileno(), wire.fileno()), capture_output=True, text=True, timeout=10)
+                              pass_fds=(control.fileno(), wire.fileno()), capture_output=True, text=True, timeout=120)
         expect(done.returncode == 1 and done.stderr.startswith("cloche-net: ") and done.stderr.count("\n") == 1, done)
     for words in ([], ["3"], ["3", "3", "1", "1"], ["0", "1", "1", "1"], ["3", "x", "1", "1"]):
         expect(subprocess.run([sys.argv[1], *words], capture_output=True).returncode == 2, words)

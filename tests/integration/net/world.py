@@ -1,6 +1,6 @@
 """A host and a server in network namespaces of their own, and a guest that speaks raw frames to cloche-net.
 
-The host is 203.0.113.10, and routes 198.18.0.0/15 and 8.8.8.8 to the server too.  The server is 203.0.113.1: it echoes on
+The host is 203.0.113.10, and routes 198.18.0.0/15 and 192.31.196.7 to the server too.  The server is 203.0.113.1: it echoes on
 every TCP and UDP port of ECHO, and answers on port 53 what NAMES says.
 """
 import ctypes
@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-HOST, SERVER, PUBLIC = "203.0.113.10", "203.0.113.1", "8.8.8.8"
+HOST, SERVER, PUBLIC = "203.0.113.10", "203.0.113.1", "192.31.196.7"
 GATEWAY, GUEST, RESOLVER = "192.0.0.1", "192.0.0.2", "192.0.0.3"
 ECHO = (443, 7000)
 NAMES = {"good.test": [SERVER], "long.test": [SERVER], "many.test": [SERVER, "127.0.0.1", PUBLIC], "rebind.test": ["127.0.0.1", HOST, "169.254.169.254"]}
@@ -25,6 +25,8 @@ DNS, OPEN, CLOSE, DENIED, TOTALS = 1, 2, 3, 4, 5
 CLOSED, RESET, IDLE, STOPPED = 1, 2, 3, 4
 NOERROR, SERVFAIL, NXDOMAIN = 0, 2, 3
 CLONE_NEWNET = 0x40000000
+MTU, FRAME_MAX = 9000, 16384  # of the guest's link; more than any frame
+PATIENCE_S = 60.0             # what comes at once on a healthy machine may take a sick one so long
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -281,18 +283,18 @@ class Guest:
         if raw[12:14] == b"\x08\x06" and raw[20:22] == b"\0\1" and raw[38:42] == socket.inet_aton(GUEST):
             self.wire.send(raw[6:12] + MAC + b"\x08\x06\0\1\x08\0\6\4\0\2" + MAC + raw[38:42] + raw[22:32])
 
-    def take_raw(self, wanted, seconds=5.0):
+    def take_raw(self, wanted, seconds=PATIENCE_S):
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             if not select.select([self.wire], [], [], left)[0]:
                 break
-            raw = self.wire.recv(2048)
+            raw = self.wire.recv(FRAME_MAX)
             self.answer_arp(raw)
             if wanted(raw):
                 return raw
         return None
 
-    def take(self, wanted=lambda f: True, seconds=5.0):
+    def take(self, wanted=lambda f: True, seconds=PATIENCE_S):
         """The next IPv4 frame that is wanted."""
         raw = self.take_raw(lambda raw: raw[12:14] == b"\x08\0" and wanted(Frame(raw)), seconds)
         return Frame(raw) if raw else None
@@ -320,7 +322,7 @@ class Guest:
         self.next_port += 1
         return Stream(self, to, port, self.next_port)
 
-    def event(self, kind, seconds=6.0):
+    def event(self, kind, seconds=PATIENCE_S):
         """The next event of a kind; those before it are kept in self.events."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
