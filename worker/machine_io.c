@@ -491,13 +491,14 @@ static void on_network(void *arg, const struct net_event *event)
         m->events.on_network(m->arg, event);
 }
 
-/* A VM whose packets nobody sees does not go on. */
+/* A VM whose packets nobody sees does not go on.  But the wire ends with the VM, too, and then its
+ * own words explain more. */
 static void on_net_end(void *arg, const struct cl_err *why)
 {
     struct machine *m = arg;
     m->net_runs = false;
     if (m->vm && m->state != MACHINE_ENDING)
-        fail_machine(m, why);
+        on_broken(m, why);
     end_if_quiet(m);
 }
 

@@ -96,7 +96,8 @@ static bool has_given_up(const struct flavour *f)
 static void give_up(struct flavour *f, const struct cl_err *why)
 {
     struct pool *p = f->pool;
-    struct pool_want kept = {.template = f->template->m.name, .shared_ok = true};
+    struct pool_want kept = {
+        .template = f->template->m.name, .network = f->template->network, .shared_ok = true};
     struct flavour *next;
     struct cl_err err = {0};
     while (!cl_list_empty(&f->claims)) {

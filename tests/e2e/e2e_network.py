@@ -266,6 +266,18 @@ def fails_closed(c):
 
 
 @suite.scenario
+def a_vm_that_dies(c):
+    spec = pb.JobSpec(template="python", command=command("sh", "-c", "echo up; sleep 1000"), network_grant=grant("web.test:80"), max_attempts=1)
+    stream = c.admin.jobs.Run(pb.RunRequest(spec=spec), timeout=soon(60))
+    unit = next(stream).accepted.job_id
+    while next(stream).WhichOneof("event") != "output":
+        pass
+    os.kill(c.vm_of(unit), signal.SIGKILL)
+    done = follow(stream)
+    check("says of what, not that its network has ended", "died by signal 9" in done.result.message, str(done))
+
+
+@suite.scenario
 def a_worker_that_dies(c):
     box = Box(c.admin, ["web.test:80"])
     c.worker.kill()
