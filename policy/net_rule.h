@@ -5,7 +5,8 @@
  *     ports  = port | port "-" port | "*"        without: 443, of `public` every port
  *     protocol = "tcp" | "udp"                   without: tcp
  *
- * "example.org", "*.example.net:443", "203.0.113.0/24:5432", "198.51.100.7:53/udp", "public:80-443".
+ * "example.org", "*.example.net:443", "203.0.113.0/24:5432", "198.51.100.7:53/udp",
+ * "public:80-443".
  *
  * A rule by name covers the addresses that the name has when the guest asks for it; "*.example.org"
  * covers every name below example.org, not itself.  `public` covers what the IANA's registry of
