@@ -22,6 +22,7 @@ enum {
     FDS_END = 5,
     EVENTS_PER_TURN = 32,
     RESOLV_CONF_MAX = 65536,
+    LIST_MAX = 512, /* of ranges, of resolvers: characters */
 };
 
 struct vm_net {
@@ -68,10 +69,21 @@ static int read_host_servers(struct vm_net_settings *s, struct cl_err *err)
     return rc;
 }
 
+/* Never cut: half a range is another one. */
+static int copy_list(const char *option, const char *list, char out[static LIST_MAX],
+                     struct cl_err *err)
+{
+    int n = snprintf(out, LIST_MAX, "%s", list);
+    return n < 0 || n >= LIST_MAX
+               ? cl_fail(err, CL_E_INVALID, 0, "%s: more than %d characters", option, LIST_MAX - 1)
+               : 0;
+}
+
 static int read_servers(struct vm_net_settings *s, const char *list, struct cl_err *err)
 {
-    char words[256];
-    (void)snprintf(words, sizeof words, "%s", list);
+    char words[LIST_MAX];
+    if (copy_list("net-dns", list, words, err) < 0)
+        return -1;
     char *rest = words;
     for (char *word; (word = strsep(&rest, ", ")) != NULL;) {
         struct net_range one;
@@ -90,8 +102,9 @@ static int read_servers(struct vm_net_settings *s, const char *list, struct cl_e
 int vm_net_settings_read(struct vm_net_settings *s, const char *private_ranges, const char *servers,
                          struct cl_err *err)
 {
-    char words[512];
-    (void)snprintf(words, sizeof words, "%s", private_ranges);
+    char words[LIST_MAX];
+    if (copy_list("net-private", private_ranges, words, err) < 0)
+        return -1;
     char *rest = words;
     for (char *word; (word = strsep(&rest, ", ")) != NULL;) {
         if (!*word)

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -64,12 +65,27 @@ static void test_each_bad_word_is_named(void **state)
     }
 }
 
+static void test_a_list_is_never_cut(void **state)
+{
+    (void)state;
+    char list[600] = "";
+    struct vm_net_settings s = {.binary = ""};
+    struct cl_err err = {0};
+    memset(list, ' ', 505);
+    (void)snprintf(list + 505, sizeof list - 505,
+                   "128.0.0.0/16"); /* cut after 511 it would be a valid range, and a huge one */
+    assert_int_equal(vm_net_settings_read(&s, list, "192.0.2.1", &err), -1);
+    assert_int_equal(err.code, CL_E_INVALID);
+    assert_int_equal(s.n_private, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_resolv_conf_is_read),
         cmocka_unit_test(test_ranges_and_resolvers_are_read),
         cmocka_unit_test(test_each_bad_word_is_named),
+        cmocka_unit_test(test_a_list_is_never_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
