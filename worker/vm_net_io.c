@@ -58,13 +58,15 @@ uint32_t vm_net_read_servers(const char *text, uint32_t out[static NET_SERVERS_M
 static int read_host_servers(struct vm_net_settings *s, struct cl_err *err)
 {
     struct cl_buf text;
-    cl_buf_init(&text, RESOLV_CONF_MAX);
     struct cl_err missing = {0};
+    cl_buf_init(&text, RESOLV_CONF_MAX);
     int rc = cl_file_read(AT_FDCWD, "/etc/resolv.conf", &text, &missing);
     if (rc == 0 && (rc = cl_buf_append(&text, "", 1, err)) == 0)
         s->n_servers = vm_net_read_servers((const char *)text.data, s->servers);
-    else if (missing.code) /* a host without names: its guests have none either */
+    else if (missing.code == CL_E_NOTFOUND) /* a host without names: its guests have none either */
         rc = 0;
+    else if (missing.code)
+        rc = cl_fail(err, missing.code, 0, "net-dns: %.200s", missing.text);
     cl_buf_fini(&text);
     return rc;
 }
