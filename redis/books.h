@@ -15,6 +15,8 @@
  *              │ └──end────────────┼── reap: lease ───┤   (a reaped unit keeps its state and holds
  *              └──────requeue──────┴── expired ───────┘    no lease: requeue it or end it)
  *
+ * A RUNNING sandbox may become PAUSED and RUNNING again, on the same lease.
+ *
  * admit may reserve in the same step, when a worker has room and nothing waits.
  * Callbacks get exactly one of result and err; both live until the callback returns.
  */
@@ -97,7 +99,7 @@ enum books_state {
     BOOKS_QUEUED = 1,
     BOOKS_STARTING = 2, /* leased; user code has not started */
     BOOKS_RUNNING = 3,
-    BOOKS_PAUSED = 4, /* reserved */
+    BOOKS_PAUSED = 4, /* leased; its VM is at rest */
     BOOKS_ENDED = 5,
 };
 enum books_kind { BOOKS_JOB = 1, BOOKS_SANDBOX = 2 };
@@ -202,6 +204,17 @@ struct books_pair {
 typedef void books_renew_fn(const uint8_t *held, size_t n, const struct cl_err *err, void *arg);
 int books_renew(struct books *books, const struct books_pair *pairs, size_t n, uint64_t ttl_ms,
                 books_renew_fn *fn, void *arg, struct cl_err *err) CL_MUST;
+
+/* RUNNING -> PAUSED: its VM is at rest.  The lease goes on, but holds no vCPU, memory and sandbox
+ * any more, and disk_mib more of disk.  QUOTA (subject "disk_mib") when the tenant has no room for
+ * that, and then nothing has changed; with `force`, for what has happened already, it may go over.
+ * ALREADY: it is paused.  STATE: this lease's user code has not started. */
+int books_pause(struct books *books, const struct books_hold *hold, uint64_t disk_mib, bool force,
+                books_verdict_fn *fn, void *arg, struct cl_err *err) CL_MUST;
+/* PAUSED -> RUNNING: it holds again what it needs.  QUOTA with subject and retry_ms, and then it
+ * stays paused; `force` as above.  ALREADY: it runs. */
+int books_resume(struct books *books, const struct books_hold *hold, bool force,
+                 books_verdict_fn *fn, void *arg, struct cl_err *err) CL_MUST;
 
 /* Settle the quota to what was used, end the unit and keep `terminal` for 24 h. */
 struct books_end {
