@@ -147,6 +147,7 @@ int main(int argc, char **argv)
         .scratch_fd = -1,
         .channel_fd = -1,
         .net_fd = -1,
+        .delta_fd = -1,
         .console_fd = -1,
         .state_fd = memory_file("", 0),
     };

@@ -7,6 +7,7 @@
 #define FDS_ALWAYS (FD(KVM) | FD(RAM) | FD(STATE) | FD(ROOT) | FD(CHANNEL))
 #define FDS_OPTIONAL (FD(SCRATCH) | FD(CONSOLE) | FD(NET))
 #define FDS_OF_BOOT (FD(KERNEL) | FD(INITRD))
+#define FDS_OF_SAVED_CLONE (FD(STATE) | FD(DELTA))
 
 /* --- order ---------------------------------------------------------------------------------- */
 
@@ -47,6 +48,7 @@ static const enum control_phase edges[CONTROL_PHASES_NR][CONTROL_COMMANDS_NR] = 
         {
             [CONTROL_RESUME] = CONTROL_RUNNING,
             [CONTROL_SAVE] = CONTROL_IS_SAVED,
+            [CONTROL_SAVE_CLONE] = CONTROL_IS_PAUSED,
             [CONTROL_GROW] = CONTROL_IS_PAUSED,
             [CONTROL_BALLOON] = CONTROL_IS_PAUSED,
             [CONTROL_STATS] = CONTROL_IS_PAUSED,
@@ -79,6 +81,7 @@ const char *control_type_name(enum control_type type)
         [CONTROL_RESUME] = "resume",
         [CONTROL_RECORD] = "record",
         [CONTROL_SAVE] = "save",
+        [CONTROL_SAVE_CLONE] = "save clone",
         [CONTROL_GROW] = "grow",
         [CONTROL_BALLOON] = "balloon",
         [CONTROL_STATS] = "stats",
@@ -88,6 +91,7 @@ const char *control_type_name(enum control_type type)
         [CONTROL_SAVED] = "saved",
         [CONTROL_ENDED] = "ended",
         [CONTROL_STATS_ARE] = "stats are",
+        [CONTROL_NOT_SAVED] = "not saved",
     };
     return (unsigned)type < CONTROL_EVENTS_END && names[type] ? names[type] : "unknown";
 }
@@ -105,12 +109,25 @@ int control_step(enum control_phase *phase, enum control_type type, struct cl_er
 
 /* --- form ----------------------------------------------------------------------------------- */
 
+static bool is_setup(const struct control_message *m)
+{
+    return m->type == CONTROL_BOOT || m->type == CONTROL_RESTORE;
+}
+
+uint32_t control_fds(const struct control_message *m)
+{
+    if (m->type == CONTROL_SAVE_CLONE)
+        return FDS_OF_SAVED_CLONE;
+    return is_setup(m) ? m->setup.fds : 0;
+}
+
 static int check_fds(const struct control_message *m, unsigned n_fds, struct cl_err *err)
 {
-    bool is_setup = m->type == CONTROL_BOOT || m->type == CONTROL_RESTORE;
-    uint32_t needed = FDS_ALWAYS | (m->type == CONTROL_BOOT ? FDS_OF_BOOT : 0);
-    uint32_t fds = is_setup ? m->setup.fds : 0;
-    if (is_setup && ((fds & needed) != needed || (fds & ~(needed | FDS_OPTIONAL))))
+    bool boot = m->type == CONTROL_BOOT;
+    uint32_t needed = FDS_ALWAYS | (boot ? FDS_OF_BOOT : 0);
+    uint32_t known = needed | FDS_OPTIONAL | (boot ? 0 : FD(DELTA));
+    uint32_t fds = control_fds(m);
+    if (is_setup(m) && ((fds & needed) != needed || (fds & ~known)))
         return cl_fail(err, CL_E_PEER, 0, "control: fds %#x, needed %#x", fds, needed);
     if ((unsigned)__builtin_popcount(fds) != n_fds)
         return cl_fail(err, CL_E_PEER, 0, "control: %u fds came with '%s'", n_fds,
@@ -196,7 +213,7 @@ static int take(const void *bytes, size_t n, struct control_message *m, struct c
 
 static int check_body(const struct control_message *m, struct cl_err *err)
 {
-    if (m->type == CONTROL_BOOT || m->type == CONTROL_RESTORE)
+    if (is_setup(m))
         return check_setup(m, err);
     if (m->type == CONTROL_CMDLINE)
         return check_cmdline(&m->cmdline, err);
@@ -249,11 +266,11 @@ int control_parse_event(const void *bytes, size_t n, struct control_message *ret
         return -1;
     if (m.type < CONTROL_UP || m.type >= CONTROL_EVENTS_END)
         return cl_fail(err, CL_E_PEER, 0, "control: unknown event %u", m.type);
-    if (m.type == CONTROL_ENDED) {
-        if (m.ended.cause < CONTROL_END_STOPPED || m.ended.cause > CONTROL_END_FAILED)
-            return cl_fail(err, CL_E_PEER, 0, "control: ended by unknown cause %u", m.ended.cause);
+    if (m.type == CONTROL_ENDED &&
+        (m.ended.cause < CONTROL_END_STOPPED || m.ended.cause > CONTROL_END_FAILED))
+        return cl_fail(err, CL_E_PEER, 0, "control: ended by unknown cause %u", m.ended.cause);
+    if (m.type == CONTROL_ENDED || m.type == CONTROL_NOT_SAVED)
         make_printable(m.ended.text, sizeof m.ended.text);
-    }
     if (m.type == CONTROL_STATS_ARE && check_stats(&m.stats, err) < 0)
         return -1;
     *ret_message = m;

@@ -4,9 +4,10 @@
  *      └────RESTORE──────────────────────► RESTORED ─┴─START─► RUNNING ⇄ PAUSED ──SAVE──► SAVED
  *     STOP leads from every phase to ENDED; SAVED knows nothing else.  RECORD leads nowhere: in a
  *     RUNNING machine that booted the rehearsal of a clone's first acts begins (vmm/page_runs.h).
+ *     SAVE_CLONE leads nowhere either: a PAUSED machine that was restored may go on afterwards.
  *
  * One message is one datagram of a SOCK_SEQPACKET socket, always sizeof(struct control_message).
- * Fds come with BOOT and RESTORE by SCM_RIGHTS, in the order of enum control_fd.
+ * Fds come with BOOT, RESTORE and SAVE_CLONE by SCM_RIGHTS, in the order of enum control_fd.
  * The monitor checks the worker's words for form, because a mistake must not become a hole; the
  * worker takes the monitor's for those of the guest (control_parse_event).
  *
@@ -23,7 +24,7 @@
 #include "vmm/counts.h"
 
 enum {
-    CONTROL_VERSION = 6,
+    CONTROL_VERSION = 7,
     CONTROL_CMDLINE_MAX = 2043, /* bytes; Debian's kernel takes 2047 */
     CONTROL_TEXT_MAX = 239,
     CONTROL_VCPUS_MAX = 8,
@@ -41,32 +42,36 @@ enum {
 enum control_type {
     CONTROL_NONE = 0,
     /* worker -> monitor */
-    CONTROL_BOOT = 1, /* setup, fds */
-    CONTROL_RESTORE,  /* setup, fds: RAM and state hold a snapshot */
-    CONTROL_CMDLINE,  /* the kernel's command line: nothing more is needed to load it */
-    CONTROL_START,    /* first guest instruction; answered by UP */
-    CONTROL_PAUSE,    /* answered by PAUSED: no vCPU runs */
-    CONTROL_RESUME,   /* answered by UP */
-    CONTROL_RECORD,   /* SAVE will tell which pages were written from here on */
-    CONTROL_SAVE,     /* state into its file; answered by SAVED */
-    CONTROL_GROW,     /* the scratch disk's file was enlarged; before the guest hears of it */
-    CONTROL_BALLOON,  /* ask the guest for memory, or give it back */
-    CONTROL_STATS,    /* answered by STATS_ARE */
-    CONTROL_STOP,     /* answered by ENDED */
+    CONTROL_BOOT = 1,   /* setup, fds */
+    CONTROL_RESTORE,    /* setup, fds: RAM and state hold a snapshot */
+    CONTROL_CMDLINE,    /* the kernel's command line: nothing more is needed to load it */
+    CONTROL_START,      /* first guest instruction; answered by UP */
+    CONTROL_PAUSE,      /* answered by PAUSED: no vCPU runs */
+    CONTROL_RESUME,     /* answered by UP */
+    CONTROL_RECORD,     /* SAVE will tell which pages were written from here on */
+    CONTROL_SAVE,       /* state into its file; answered by SAVED */
+    CONTROL_GROW,       /* the scratch disk's file was enlarged; before the guest hears of it */
+    CONTROL_BALLOON,    /* ask the guest for memory, or give it back */
+    CONTROL_STATS,      /* answered by STATS_ARE */
+    CONTROL_STOP,       /* answered by ENDED */
+    CONTROL_SAVE_CLONE, /* STATE and DELTA into the files that come along; answered by SAVED, or by
+                           NOT_SAVED, and then the machine is as it was */
     CONTROL_COMMANDS_NR,
     /* monitor -> worker */
     CONTROL_UP = 32,
     CONTROL_PAUSED,
     CONTROL_SAVED,
     CONTROL_STATS_ARE,
-    CONTROL_ENDED, /* the last one; the process ends */
+    CONTROL_ENDED,     /* the last one; the process ends */
+    CONTROL_NOT_SAVED, /* why is in `ended` */
     CONTROL_EVENTS_END,
 };
 
 enum control_fd {
     CONTROL_FD_KVM = 0, /* /dev/kvm */
     CONTROL_FD_RAM,     /* memory file, mem_bytes long; sealed for a RESTORE */
-    CONTROL_FD_STATE,   /* device state: written by SAVE, read by RESTORE */
+    CONTROL_FD_STATE,   /* device state: written by SAVE, read by RESTORE; with SAVE_CLONE: one to
+                           write */
     CONTROL_FD_ROOT,    /* first disk, read-only */
     CONTROL_FD_CHANNEL, /* stream socket: the host's side of the agent's vsock port */
     CONTROL_FD_SCRATCH, /* second disk; may be missing */
@@ -75,6 +80,8 @@ enum control_fd {
     CONTROL_FD_INITRD,  /* BOOT only */
     CONTROL_FD_NET,     /* SOCK_SEQPACKET: a frame a message (vmm/net.h); may be missing: no network
                            card */
+    CONTROL_FD_DELTA,   /* memory file with the pages that are other than in RAM: read by RESTORE,
+                           where   it may be missing; with SAVE_CLONE: one to write */
     CONTROL_FDS,
 };
 
@@ -161,6 +168,8 @@ enum control_phase {
     CONTROL_PHASES_NR,
 };
 
+/* Which fds come with a command: bit N = enum control_fd N. */
+uint32_t control_fds(const struct control_message *m);
 /* A command of n bytes that came with n_fds fds.  PEER names what is wrong with it. */
 int control_parse(const void *bytes, size_t n, unsigned n_fds, struct control_message *ret_message,
                   struct cl_err *err) CL_MUST;

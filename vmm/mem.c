@@ -279,6 +279,37 @@ int gm_store_again(const struct guest_mem *gm, int memfd, const uint64_t *dirty,
     return 0;
 }
 
+/* Runs of changed pages in one piece; most pieces have none. */
+static int store_changed(const struct guest_mem *gm, int memfd, int delta, uint64_t at, size_t n)
+{
+    static uint8_t before[PIECE];
+    if (file_get(memfd, before, n, at) < 0)
+        return -1;
+    if (is_same(before, gm->base + at, n))
+        return 0;
+    for (size_t i = 0, start; i < n;) {
+        for (start = i; i < n && !is_same(before + i, gm->base + at + i, PAGE); i += PAGE)
+            continue;
+        if (file_put(delta, gm->base + at + start, i - start, at + start) < 0)
+            return -1;
+        i += i < n ? PAGE : 0; /* a page that is the same, or the end */
+    }
+    return 0;
+}
+
+int gm_store_delta(const struct guest_mem *gm, int memfd, int delta, struct cl_err *err)
+{
+    uint64_t bytes = gm->low + gm->high;
+    if (ftruncate(delta, 0) < 0 || ftruncate(delta, (off_t)bytes) < 0)
+        return cl_fail(err, CL_E_SYS, errno, "make the file of changed guest memory anew");
+    for (uint64_t at = 0; at < bytes; at += PIECE) {
+        size_t n = (size_t)CL_MIN((uint64_t)PIECE, bytes - at);
+        if (store_changed(gm, memfd, delta, at, n) < 0)
+            return cl_fail(err, CL_E_SYS, errno, "write what guest memory has become");
+    }
+    return 0;
+}
+
 /* The first byte from `at` on that is of this kind: SEEK_DATA or SEEK_HOLE. */
 static int64_t seek(int memfd, uint64_t at, int kind, uint64_t bytes)
 {
@@ -300,6 +331,25 @@ int gm_find_holes(const struct guest_mem *gm, int memfd, struct page_runs *ret_h
         if (to - from >= HOLE_MIN)
             holes->runs[holes->n++] =
                 (struct page_run){(uint32_t)(from / PAGE), (uint32_t)((to - from) / PAGE)};
+        at = (uint64_t)to;
+    }
+    return 0;
+}
+
+int gm_apply_delta(const struct guest_mem *gm, int delta, struct cl_err *err)
+{
+    uint64_t bytes = gm->low + gm->high;
+    if (check_file(delta, bytes, err) < 0)
+        return -1;
+    for (uint64_t at = 0; at < bytes;) {
+        int64_t from = seek(delta, at, SEEK_DATA, bytes);
+        int64_t to = from < 0 ? -1 : seek(delta, (uint64_t)from, SEEK_HOLE, bytes);
+        if (to < 0)
+            return cl_fail(err, CL_E_SYS, errno, "look for changed guest memory");
+        from = CL_MIN(from, (int64_t)bytes);
+        to = CL_MIN(to, (int64_t)bytes);
+        if (file_get(delta, gm->base + from, (size_t)(to - from), (uint64_t)from) < 0)
+            return cl_fail(err, CL_E_SYS, errno, "read changed guest memory");
         at = (uint64_t)to;
     }
     return 0;

@@ -74,6 +74,7 @@ static int load(struct monitor *m, const char *cmdline, struct cl_err *err)
         .console_fd = m->fds[CONTROL_FD_CONSOLE],
         .net_fd = m->fds[CONTROL_FD_NET],
         .state_fd = m->fds[CONTROL_FD_STATE],
+        .delta_fd = m->fds[CONTROL_FD_DELTA],
         .restore = !cmdline,
         .is_here = m->setup.setup.flags & CONTROL_RESTORE_HERE,
         .vcpu_filter = &vmm_filters[VMM_THREAD_VCPU],
@@ -100,8 +101,6 @@ static int get_ready(struct monitor *m, struct cl_err *err)
     for (size_t i = 0; i < CL_COUNT(done); i++)
         cl_closep(&m->fds[done[i]]);
     const bool is_template = m->setup.setup.flags & CONTROL_BOOT_OWN_RAM;
-    if (!is_template) /* else a snapshot needs it */
-        cl_closep(&m->fds[CONTROL_FD_RAM]);
     if (vm_ready(m->vm, err) < 0)
         return -1;
     int rc = cl_filter_enter(&vmm_filters[is_template ? VMM_THREAD_TEMPLATE : VMM_THREAD_MAIN]);
@@ -114,6 +113,7 @@ static int do_restore(struct monitor *m, const struct control_message *c, struct
     if (load(m, NULL, err) < 0)
         return -1;
     cl_closep(&m->fds[CONTROL_FD_STATE]);
+    cl_closep(&m->fds[CONTROL_FD_DELTA]);
     return get_ready(m, err);
 }
 
@@ -156,6 +156,25 @@ static int do_save(struct monitor *m, const struct control_message *c, struct cl
     if (vm_save(m->vm, m->fds[CONTROL_FD_STATE], err) < 0)
         return -1;
     say_type(m, CONTROL_SAVED);
+    return 0;
+}
+
+static void say_not_saved(struct monitor *m, const char *why)
+{
+    struct control_message event = {.type = CONTROL_NOT_SAVED};
+    (void)snprintf(event.ended.text, sizeof event.ended.text, "%s", why);
+    say(m, &event);
+}
+
+static int do_save_clone(struct monitor *m, const struct control_message *c, struct cl_err *err)
+{
+    (void)c;
+    if (vm_save_clone(m->vm, m->fds[CONTROL_FD_DELTA], m->fds[CONTROL_FD_STATE], err) < 0)
+        say_not_saved(m, err->text);
+    else
+        say_type(m, CONTROL_SAVED);
+    cl_closep(&m->fds[CONTROL_FD_DELTA]);
+    cl_closep(&m->fds[CONTROL_FD_STATE]);
     return 0;
 }
 
@@ -208,10 +227,19 @@ static int do_stop(struct monitor *m, const struct control_message *c, struct cl
 typedef int command_fn(struct monitor *m, const struct control_message *c, struct cl_err *err);
 
 static command_fn *const commands[CONTROL_COMMANDS_NR] = {
-    [CONTROL_BOOT] = do_boot,       [CONTROL_RESTORE] = do_restore, [CONTROL_CMDLINE] = do_cmdline,
-    [CONTROL_START] = do_go,        [CONTROL_PAUSE] = do_pause,     [CONTROL_RESUME] = do_go,
-    [CONTROL_RECORD] = do_record,   [CONTROL_SAVE] = do_save,       [CONTROL_GROW] = do_grow,
-    [CONTROL_BALLOON] = do_balloon, [CONTROL_STATS] = do_stats,     [CONTROL_STOP] = do_stop,
+    [CONTROL_BOOT] = do_boot,
+    [CONTROL_RESTORE] = do_restore,
+    [CONTROL_CMDLINE] = do_cmdline,
+    [CONTROL_START] = do_go,
+    [CONTROL_PAUSE] = do_pause,
+    [CONTROL_RESUME] = do_go,
+    [CONTROL_RECORD] = do_record,
+    [CONTROL_SAVE] = do_save,
+    [CONTROL_GROW] = do_grow,
+    [CONTROL_BALLOON] = do_balloon,
+    [CONTROL_STATS] = do_stats,
+    [CONTROL_STOP] = do_stop,
+    [CONTROL_SAVE_CLONE] = do_save_clone,
 };
 
 /* --- from the worker ------------------------------------------------------------------------ */
@@ -261,7 +289,7 @@ static int receive(struct monitor *m, struct received *r)
     return 1;
 }
 
-/* Each under its name; control_parse() saw that there are as many as the setup names. */
+/* Each under its name; control_parse() saw that there are as many as are named. */
 static void keep_fds(struct monitor *m, uint32_t named, const struct received *r)
 {
     unsigned next = 0;
@@ -279,7 +307,7 @@ static int obey(struct monitor *m, const struct received *r, struct cl_err *err)
     if (control_parse(&r->raw, r->n, r->n_fds, &c, err) < 0 ||
         control_step(&next, (enum control_type)c.type, err) < 0)
         return -1;
-    keep_fds(m, c.setup.fds, r);
+    keep_fds(m, control_fds(&c), r);
     if (commands[c.type](m, &c, err) < 0)
         return cl_wrap(err, "%s", control_type_name((enum control_type)c.type));
     m->phase = next;

@@ -153,7 +153,8 @@ static int store_memory(struct vm *vm, struct cl_err *err)
     return gm_find_holes(&vm->mem, to, &vm->holes, err);
 }
 
-int vm_save(struct vm *vm, int state_fd, struct cl_err *err)
+/* All but memory, which is stored by then. */
+static int save_state(struct vm *vm, int state_fd, struct cl_err *err)
 {
     struct state_writer out;
     struct clock_state clock;
@@ -161,8 +162,7 @@ int vm_save(struct vm *vm, int state_fd, struct cl_err *err)
     struct state_head head = head_of(vm);
     state_writer_init(&out, vm->state, sizeof vm->state, &head);
     cpuid_save(&vm->processor, &out);
-    if (get_clock(vm->vm_fd, &clock, err) < 0 || save_vcpus(vm, &out, err) < 0 ||
-        store_memory(vm, err) < 0)
+    if (get_clock(vm->vm_fd, &clock, err) < 0 || save_vcpus(vm, &out, err) < 0)
         return -1;
     save_clock(&clock, &out);
     (void)pthread_mutex_lock(&vm->devices);
@@ -173,6 +173,21 @@ int vm_save(struct vm *vm, int state_fd, struct cl_err *err)
     if (state_finish(&out, &n, err) < 0)
         return -1;
     return write_state(state_fd, vm->state, n, err);
+}
+
+int vm_save(struct vm *vm, int state_fd, struct cl_err *err)
+{
+    return store_memory(vm, err) < 0 ? -1 : save_state(vm, state_fd, err);
+}
+
+int vm_save_clone(struct vm *vm, int delta_fd, int state_fd, struct cl_err *err)
+{
+    if (!vm->config.restore)
+        return cl_fail(err, CL_E_STATE, 0, "the machine was booted, it is no clone");
+    vm->written.n = 0; /* of the template: what it foretold has been written */
+    if (gm_store_delta(&vm->mem, vm->config.ram_fd, delta_fd, err) < 0)
+        return -1;
+    return save_state(vm, state_fd, err);
 }
 
 /* --- restore ------------------------------------------------------------------------------- */
@@ -282,6 +297,8 @@ int vm_restore(struct vm *vm, struct cl_err *err)
         rc = page_runs_load(&vm->holes, STATE_HOLES, vm->config.mem_bytes, &vm->in, err);
     if (rc == 0)
         rc = gm_fill_holes(&vm->mem, &vm->holes, err);
+    if (rc == 0 && vm->config.delta_fd >= 0)
+        rc = gm_apply_delta(&vm->mem, vm->config.delta_fd, err);
     if (rc == 0)
         rc = state_reader_finish(&vm->in, err);
     if (rc == 0)

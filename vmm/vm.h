@@ -1,7 +1,7 @@
 /* vmm/vm.h - the machine: memory, processors, devices, and the order in which they come to be.
  *
  *     vm_create ──► vm_boot ─────┐
- *         └───────► vm_restore ──┴─► vm_ready ──► vm_resume ⇄ vm_pause ──► vm_save
+ *         └───────► vm_restore ──┴─► vm_ready ──► vm_resume ⇄ vm_pause ──► vm_save, vm_save_clone
  *
  * Owns:    everything between /dev/kvm and the devices.
  * Borrows: the fds of struct vm_config, for the machine's life.
@@ -55,9 +55,10 @@ struct vm_config {
     uint8_t mac[VM_MAC_BYTES];
     int console_fd; /* serial output; -1 = nowhere */
     int state_fd;   /* read when restore */
-    bool restore;   /* vm_restore() follows, not vm_boot() */
-    bool is_here;   /* with restore: the state was saved on this host since it started, so what its
-                       processor can do is taken from there (some 2 ms where CPUID is dear) */
+    int delta_fd; /* the same: of vm_save_clone(); -1 = the state is that of ram_fd's own machine */
+    bool restore; /* vm_restore() follows, not vm_boot() */
+    bool is_here; /* with restore: the state was saved on this host since it started, so what its
+                     processor can do is taken from there (some 2 ms where CPUID is dear) */
     const struct cl_filter *vcpu_filter; /* borrowed: entered by each vCPU's thread before its
                                              first guest instruction; then there is no vm_stop() and
                                              vm_free(), but exit; NULL = none */
@@ -106,6 +107,9 @@ int vm_record(struct vm *vm, struct cl_err *err) CL_MUST;
 /* Write the state of a paused machine to the start of a file, and its memory to ram_fd if it is not
  * there (own_ram). */
 int vm_save(struct vm *vm, int state_fd, struct cl_err *err) CL_MUST;
+/* The same of a paused machine that was restored: its memory as what is other than in ram_fd.  It
+ * may go on afterwards. */
+int vm_save_clone(struct vm *vm, int delta_fd, int state_fd, struct cl_err *err) CL_MUST;
 void vm_stop(struct vm *vm);
 
 /* What the main loop polls for the machine, and what it does with the answer.  Ask again before

@@ -75,6 +75,7 @@ static struct vm_config config_of(int argc, char **argv, int *ret_near)
         .scratch_fd = argc > 7 ? open_or_die(argv[7], O_RDWR) : -1,
         .channel_fd = channel_or_die(ret_near),
         .net_fd = -1,
+        .delta_fd = -1,
         .console_fd = STDOUT_FILENO,
         .state_fd = -1,
     };

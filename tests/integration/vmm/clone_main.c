@@ -209,6 +209,7 @@ int main(int argc, char **argv)
         .scratch_fd = -1,
         .channel_fd = -1,
         .net_fd = -1,
+        .delta_fd = -1,
         .state_fd = memfd_create("state", MFD_CLOEXEC),
     };
     if (config.ram_fd < 0 || ftruncate(config.ram_fd, (off_t)config.mem_bytes) < 0)

@@ -106,6 +106,7 @@ struct vm_config guest_config(const struct guest *g, unsigned vcpus)
                               .scratch_fd = -1,
                               .channel_fd = -1,
                               .net_fd = -1,
+                              .delta_fd = -1,
                               .console_fd = g->console_fd,
                               .state_fd = -1};
 }

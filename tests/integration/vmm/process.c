@@ -150,6 +150,8 @@ void process_send_setup(struct process *p, enum control_type type)
         give(&g, CONTROL_FD_NET, wire);
         memcpy(m.setup.mac, mac, sizeof mac);
     }
+    if (type == CONTROL_RESTORE && p->delta_fd > 0)
+        give(&g, CONTROL_FD_DELTA, p->delta_fd);
     m.setup.fds = g.named;
     process_tell_with(p, &m, g.fds, g.n);
     (void)close(channel);

@@ -14,6 +14,7 @@ struct process {
     struct guest guest; /* for its kernel and RAM files */
     pid_t pid;
     int control, channel, state_fd, scratch_fd;
+    int delta_fd;       /* borrowed, of a setup that restores; 0 = none */
     int wire;           /* of its network card; -1 = it gets none */
     uint8_t boot_flags; /* of its setup, when that is a boot's */
 };

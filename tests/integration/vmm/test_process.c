@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -266,6 +267,137 @@ static void test_memory_that_cannot_be_written_is_no_snapshot(void **state)
     }
 }
 
+/* Spawn a process, and restore what p's files say. */
+static void restore(struct process *p)
+{
+    process_spawn(p);
+    process_send_setup(p, CONTROL_RESTORE);
+    process_tell(p, CONTROL_START);
+    process_hears(p, CONTROL_UP);
+}
+
+static void leave(struct process *p)
+{
+    (void)close(p->control);
+    (void)close(p->channel);
+}
+
+static void pause_it(struct process *p)
+{
+    process_tell(p, CONTROL_PAUSE);
+    process_hears(p, CONTROL_PAUSED);
+}
+
+static int memory_of(uint64_t bytes)
+{
+    int fd = memfd_create("clone", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+    return fd;
+}
+
+static void save_clone(struct process *p, int state_fd, int delta_fd)
+{
+    const int fds[] = {state_fd, delta_fd};
+    process_tell_with(p, &(struct control_message){.type = CONTROL_SAVE_CLONE}, fds, 2);
+}
+
+static uint64_t count_in(int delta_fd)
+{
+    uint64_t n = 0;
+    assert_int_equal(pread(delta_fd, &n, sizeof n, COUNT), sizeof n);
+    return n;
+}
+
+/* It may be saved again and again; the newest state and delta are enough to go on elsewhere. */
+static void test_a_clone_is_saved_and_goes_on_here_and_elsewhere(void **state)
+{
+    (void)state;
+    enum { TIMES = 3 };
+    const uint64_t one = 1;
+    struct process p;
+    struct stat st;
+    start_apart(&p);
+    process_tell(&p, CONTROL_SAVE);
+    process_hears(&p, CONTROL_SAVED);
+    leave(&p);
+    uint64_t before = count(&p), template = before;
+    for (int i = 0; i < TIMES; i++) {
+        restore(&p);
+        (void)usleep(20000);
+        pause_it(&p);
+        int state_fd = memory_of(0), delta_fd = memory_of(0);
+        save_clone(&p, state_fd, delta_fd);
+        process_hears(&p, CONTROL_SAVED);
+        uint64_t first = count_in(delta_fd);
+        assert_true(first > before);
+        process_tell(&p, CONTROL_RESUME); /* here */
+        process_hears(&p, CONTROL_UP);
+        (void)usleep(20000);
+        pause_it(&p);
+        save_clone(&p, state_fd, delta_fd);
+        process_hears(&p, CONTROL_SAVED);
+        before = count_in(delta_fd);
+        assert_true(before > first);
+        assert_int_equal(fstat(delta_fd, &st), 0);
+        assert_int_equal(st.st_size, GUEST_MEM);
+        assert_true(st.st_blocks * 512 <
+                    (blkcnt_t)(64 * CL_KIB)); /* what it wrote, not what it has */
+        leave(&p);
+        (void)close(p.state_fd);
+        if (p.delta_fd > 0)
+            (void)close(p.delta_fd);
+        p.state_fd = state_fd;
+        p.delta_fd = delta_fd;
+    }
+    assert_int_equal(count(&p), template);
+    assert_int_equal(pwrite(p.delta_fd, &one, sizeof one, LIMIT), sizeof one);
+    restore(&p); /* elsewhere */
+    process_hears_end(&p, CONTROL_END_GUEST, "the guest ended itself");
+    (void)close(p.delta_fd);
+    process_close(&p);
+}
+
+static void test_a_clone_that_cannot_be_saved_goes_on(void **state)
+{
+    (void)state;
+    struct process p;
+    start_apart(&p);
+    process_tell(&p, CONTROL_SAVE);
+    process_hears(&p, CONTROL_SAVED);
+    leave(&p);
+    restore(&p);
+    pause_it(&p);
+    int state_fd = memory_of(0), delta_fd = memory_of(4096);
+    assert_int_equal(fcntl(delta_fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    save_clone(&p, state_fd, delta_fd);
+    struct control_message m = process_hear(&p);
+    assert_int_equal(m.type, CONTROL_NOT_SAVED);
+    assert_non_null(strstr(m.ended.text, "changed guest memory anew"));
+    process_tell(&p, CONTROL_RESUME);
+    process_hears(&p, CONTROL_UP);
+    process_tell(&p, CONTROL_STOP);
+    process_hears_end(&p, CONTROL_END_STOPPED, "stopped");
+    (void)close(state_fd);
+    (void)close(delta_fd);
+    process_close(&p);
+}
+
+static void test_a_machine_that_booted_is_no_clone(void **state)
+{
+    (void)state;
+    struct process p;
+    start_apart(&p);
+    int state_fd = memory_of(0), delta_fd = memory_of(0);
+    save_clone(&p, state_fd, delta_fd);
+    struct control_message m = process_hear(&p);
+    assert_int_equal(m.type, CONTROL_NOT_SAVED);
+    assert_non_null(strstr(m.ended.text, "no clone"));
+    (void)close(state_fd);
+    (void)close(delta_fd);
+    process_close(&p);
+}
+
 static void test_a_state_that_is_none_is_refused(void **state)
 {
     (void)state;
@@ -296,7 +428,7 @@ static void test_fds_that_no_setup_names_end_it(void **state)
     for (int i = 0; i < CONTROL_FDS; i++)
         fds[i] = p.state_fd;
     process_tell_with(&p, &(struct control_message){.type = CONTROL_STOP}, fds, CONTROL_FDS);
-    process_hears_end(&p, CONTROL_END_FAILED, "10 fds came with 'stop'");
+    process_hears_end(&p, CONTROL_END_FAILED, "11 fds came with 'stop'");
     process_close(&p);
 }
 
@@ -310,7 +442,7 @@ static void test_more_fds_than_there_are_names_for_end_it(void **state)
     for (int i = 0; i < TOO_MANY; i++)
         fds[i] = p.state_fd;
     process_tell_with(&p, &(struct control_message){.type = CONTROL_STOP}, fds, TOO_MANY);
-    process_hears_end(&p, CONTROL_END_FAILED, "more than 10 fds");
+    process_hears_end(&p, CONTROL_END_FAILED, "more than 11 fds");
     process_close(&p);
 }
 
@@ -428,6 +560,9 @@ int main(void)
         cmocka_unit_test(test_a_snapshot_goes_on_in_fresh_processes),
         cmocka_unit_test(test_memory_of_its_own_is_in_the_file_once_it_is_saved),
         cmocka_unit_test(test_memory_that_cannot_be_written_is_no_snapshot),
+        cmocka_unit_test(test_a_clone_is_saved_and_goes_on_here_and_elsewhere),
+        cmocka_unit_test(test_a_clone_that_cannot_be_saved_goes_on),
+        cmocka_unit_test(test_a_machine_that_booted_is_no_clone),
         cmocka_unit_test(test_a_state_that_is_none_is_refused),
         cmocka_unit_test(test_what_is_out_of_order_ends_it),
         cmocka_unit_test(test_fds_that_no_setup_names_end_it),

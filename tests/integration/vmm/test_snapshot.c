@@ -297,6 +297,7 @@ static enum cl_code restore_at(const struct guest *g, const uint8_t *bytes, size
                                .scratch_fd = -1,
                                .channel_fd = -1,
                                .net_fd = -1,
+                               .delta_fd = -1,
                                .console_fd = -1,
                                .state_fd = fd,
                                .restore = true,

@@ -23,6 +23,7 @@ static const struct {
     {CONTROL_RUNNING, CONTROL_PAUSE, CONTROL_IS_PAUSED},
     {CONTROL_IS_PAUSED, CONTROL_RESUME, CONTROL_RUNNING},
     {CONTROL_IS_PAUSED, CONTROL_SAVE, CONTROL_IS_SAVED},
+    {CONTROL_IS_PAUSED, CONTROL_SAVE_CLONE, CONTROL_IS_PAUSED},
     {CONTROL_RUNNING, CONTROL_RECORD, CONTROL_RUNNING},
     {CONTROL_RUNNING, CONTROL_GROW, CONTROL_RUNNING},
     {CONTROL_IS_PAUSED, CONTROL_GROW, CONTROL_IS_PAUSED},
@@ -64,13 +65,16 @@ static void test_every_pair_of_phase_and_message_does_what_the_diagram_says(void
     }
 }
 
+enum { FDS_OF_BOOT = CONTROL_FDS - 1 };
+#define DELTA (1U << CONTROL_FD_DELTA)
+
 static struct control_message boot(void)
 {
     return (struct control_message){.type = CONTROL_BOOT,
                                     .setup = {.version = CONTROL_VERSION,
                                               .vcpus = 2,
                                               .mem_bytes = 256 * CL_MIB,
-                                              .fds = (1U << CONTROL_FDS) - 1,
+                                              .fds = ((1U << CONTROL_FDS) - 1) & ~DELTA,
                                               .mac = {2, 0, 0, 0, 0, 1}}};
 }
 
@@ -89,23 +93,34 @@ static void test_a_whole_setup_is_taken(void **state)
 {
     (void)state;
     struct control_message m = boot();
-    assert_int_equal(parse(&m, CONTROL_FDS), 0);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), 0);
     m.setup.fds &= ~(1U << CONTROL_FD_SCRATCH | 1U << CONTROL_FD_CONSOLE);
-    assert_int_equal(parse(&m, CONTROL_FDS - 2), 0);
+    assert_int_equal(parse(&m, FDS_OF_BOOT - 2), 0);
     m.type = CONTROL_RESTORE;
     m.setup.fds &= ~(1U << CONTROL_FD_KERNEL | 1U << CONTROL_FD_INITRD);
-    assert_int_equal(parse(&m, CONTROL_FDS - 4), 0);
+    assert_int_equal(parse(&m, FDS_OF_BOOT - 4), 0);
+    m.setup.fds |= DELTA;
+    assert_int_equal(parse(&m, FDS_OF_BOOT - 3), 0);
+}
+
+static void test_a_clone_is_saved_into_two_files(void **state)
+{
+    (void)state;
+    struct control_message m = {.type = CONTROL_SAVE_CLONE};
+    assert_int_equal(control_fds(&m), 1U << CONTROL_FD_STATE | DELTA);
+    for (unsigned n = 0; n <= CONTROL_FDS; n++)
+        assert_int_equal(parse(&m, n), n == 2 ? 0 : -1);
 }
 
 static void test_a_setup_that_lacks_an_fd_is_refused(void **state)
 {
     (void)state;
-    for (unsigned fd = 0; fd < CONTROL_FDS; fd++) {
+    for (unsigned fd = 0; fd < FDS_OF_BOOT; fd++) {
         struct control_message m = boot();
         bool optional = fd == CONTROL_FD_SCRATCH || fd == CONTROL_FD_CONSOLE;
         m.setup.fds &= ~(1U << fd);
-        assert_int_equal(parse(&m, CONTROL_FDS - 1), optional ? 0 : -1);
-        assert_int_equal(parse(&m, CONTROL_FDS), -1); /* one more than it names */
+        assert_int_equal(parse(&m, FDS_OF_BOOT - 1), optional ? 0 : -1);
+        assert_int_equal(parse(&m, FDS_OF_BOOT), -1); /* one more than it names */
     }
 }
 
@@ -114,21 +129,24 @@ static void test_a_setup_with_too_much_is_refused(void **state)
     (void)state;
     struct control_message m = boot();
     m.setup.fds |= 1U << CONTROL_FDS;
-    assert_int_equal(parse(&m, CONTROL_FDS + 1), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT + 1), -1);
+    m = boot();
+    m.setup.fds |= DELTA; /* a boot has no memory of before */
+    assert_int_equal(parse(&m, FDS_OF_BOOT + 1), -1);
     m = boot();
     m.type = CONTROL_RESTORE; /* needs no kernel */
-    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), -1);
     m = boot();
     m.setup.vcpus = CONTROL_VCPUS_MAX + 1;
-    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), -1);
     m = boot();
     m.setup.mem_bytes = (CONTROL_MEM_MAX_MIB + CONTROL_MEM_STEP_MIB) * CL_MIB;
-    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), -1);
     m.setup.mem_bytes = 256 * CL_MIB + 4096;
-    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), -1);
     m = boot();
     m.setup.version++;
-    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), -1);
 }
 
 static void test_a_card_has_an_address_of_its_own(void **state)
@@ -136,17 +154,17 @@ static void test_a_card_has_an_address_of_its_own(void **state)
     (void)state;
     struct control_message m = boot();
     m.setup.fds &= ~(1U << CONTROL_FD_NET);
-    assert_int_equal(parse(&m, CONTROL_FDS - 1), -1); /* an address and no card */
+    assert_int_equal(parse(&m, FDS_OF_BOOT - 1), -1); /* an address and no card */
     memset(m.setup.mac, 0, sizeof m.setup.mac);
-    assert_int_equal(parse(&m, CONTROL_FDS - 1), 0);
+    assert_int_equal(parse(&m, FDS_OF_BOOT - 1), 0);
     m = boot();
     m.setup.mac[0] = 3; /* of a group */
-    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), -1);
     memset(m.setup.mac, 0, sizeof m.setup.mac);
-    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), -1);
     m = boot();
     m.setup.zero[4] = 1;
-    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), -1);
 }
 
 static void test_a_balloon_has_a_limit(void **state)
@@ -164,39 +182,39 @@ static void test_a_boot_can_ask_for_a_way_to_boot(void **state)
     (void)state;
     struct control_message m = boot();
     m.setup.flags = CONTROL_BOOT_BY_PVH;
-    assert_int_equal(parse(&m, CONTROL_FDS), 0);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), 0);
     m.setup.flags = CONTROL_BOOT_BY_PVH | CONTROL_BOOT_OWN_RAM;
-    assert_int_equal(parse(&m, CONTROL_FDS), 0);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), 0);
     m.setup.flags = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_OWN_RAM;
-    assert_int_equal(parse(&m, CONTROL_FDS), 0);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), 0);
     m.setup.flags = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_BY_PVH;
-    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), -1);
     m.setup.flags = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_ISOLATED | CONTROL_BOOT_OWN_RAM;
-    assert_int_equal(parse(&m, CONTROL_FDS), 0);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), 0);
     m.setup.flags = CONTROL_BOOT_ISOLATED;
-    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), -1);
     m.setup.flags = CONTROL_BOOT_BY_PVH | CONTROL_BOOT_ISOLATED;
-    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), -1);
     m.setup.flags = CONTROL_RESTORE_HERE;
-    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), -1);
     m.setup.flags = UINT8_MAX;
-    assert_int_equal(parse(&m, CONTROL_FDS), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT), -1);
     m.setup.flags = CONTROL_BOOT_BY_PVH;
     m.type = CONTROL_RESTORE;
     m.setup.fds &= ~(1U << CONTROL_FD_KERNEL | 1U << CONTROL_FD_INITRD);
-    assert_int_equal(parse(&m, CONTROL_FDS - 2), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT - 2), -1);
     m.setup.flags = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_OWN_RAM;
-    assert_int_equal(parse(&m, CONTROL_FDS - 2), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT - 2), -1);
     m.setup.flags = CONTROL_BOOT_BY_XENPV; /* a clone has no ring 0 either */
-    assert_int_equal(parse(&m, CONTROL_FDS - 2), 0);
+    assert_int_equal(parse(&m, FDS_OF_BOOT - 2), 0);
     m.setup.flags = CONTROL_BOOT_BY_XENPV | CONTROL_BOOT_ISOLATED;
-    assert_int_equal(parse(&m, CONTROL_FDS - 2), 0);
+    assert_int_equal(parse(&m, FDS_OF_BOOT - 2), 0);
     m.setup.flags = CONTROL_BOOT_ISOLATED;
-    assert_int_equal(parse(&m, CONTROL_FDS - 2), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT - 2), -1);
     m.setup.flags = CONTROL_RESTORE_HERE;
-    assert_int_equal(parse(&m, CONTROL_FDS - 2), 0);
+    assert_int_equal(parse(&m, FDS_OF_BOOT - 2), 0);
     m.setup.flags = CONTROL_RESTORE_HERE << 1;
-    assert_int_equal(parse(&m, CONTROL_FDS - 2), -1);
+    assert_int_equal(parse(&m, FDS_OF_BOOT - 2), -1);
 }
 
 static void test_only_a_setup_brings_fds(void **state)
@@ -333,6 +351,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_pair_of_phase_and_message_does_what_the_diagram_says),
         cmocka_unit_test(test_a_whole_setup_is_taken),
+        cmocka_unit_test(test_a_clone_is_saved_into_two_files),
         cmocka_unit_test(test_a_setup_that_lacks_an_fd_is_refused),
         cmocka_unit_test(test_a_setup_with_too_much_is_refused),
         cmocka_unit_test(test_a_card_has_an_address_of_its_own),

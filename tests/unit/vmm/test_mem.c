@@ -267,6 +267,43 @@ static void test_what_changed_is_stored_again_and_told(void **state)
     gm_unmap(&gm);
 }
 
+/* A page that is zero now where the file has something, too, and none that is as it was. */
+static void test_a_clone_is_stored_as_what_it_changed(void **state)
+{
+    (void)state;
+    enum { PAGE = 4096, BYTES = 40 * PAGE, ZEROED = 3, SAME = 5, FIRST = 15, RUN = 3, LAST = 39 };
+    struct guest_mem gm, again;
+    struct cl_err err = {0};
+    static uint8_t was[BYTES];
+    CL_AUTO(cl_closep) int fd = make_memfd(BYTES), delta = make_memfd(1);
+    for (uint64_t page = 0; page < 20; page++)
+        assert_int_equal(pwrite(fd, "x", 1, (off_t)page * PAGE), 1);
+    assert_int_equal(gm_map(fd, BYTES, true, &gm, NULL), 0);
+    gm.base[ZEROED * PAGE] = 0;
+    gm.base[SAME * PAGE] = 'x';
+    memset(gm.base + FIRST * PAGE, 7, RUN * PAGE);
+    gm.base[LAST * PAGE + PAGE - 1] = 9;
+    assert_int_equal(gm_store_delta(&gm, fd, delta, &err), 0);
+    assert_int_equal(lseek(delta, 0, SEEK_DATA), ZEROED * PAGE);
+    assert_int_equal(lseek(delta, ZEROED * PAGE, SEEK_HOLE), (ZEROED + 1) * PAGE);
+    assert_int_equal(lseek(delta, (ZEROED + 1) * PAGE, SEEK_DATA), FIRST * PAGE);
+    assert_int_equal(lseek(delta, FIRST * PAGE, SEEK_HOLE), (FIRST + RUN) * PAGE);
+    assert_int_equal(lseek(delta, (FIRST + RUN) * PAGE, SEEK_DATA), LAST * PAGE);
+    memcpy(was, gm.base, BYTES);
+    gm_unmap(&gm);
+
+    assert_int_equal(gm_map(fd, BYTES, true, &again, NULL), 0);
+    assert_int_equal(gm_apply_delta(&again, delta, &err), 0);
+    assert_memory_equal(again.base, was, BYTES);
+    CL_AUTO(cl_closep) int half = make_memfd(BYTES / 2);
+    assert_int_equal(gm_apply_delta(&again, half, &err), -1);
+    assert_int_equal(err.code, CL_E_INVALID);
+    assert_int_equal(fcntl(delta, F_ADD_SEALS, F_SEAL_WRITE), 0);
+    assert_int_equal(gm_store_delta(&again, fd, delta, &err), -1); /* nobody may write */
+    assert_int_equal(err.code, CL_E_SYS);
+    gm_unmap(&again);
+}
+
 static void test_pages_are_copied_ahead(void **state)
 {
     (void)state;
@@ -448,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_whole_pages_go_back_to_the_host),
         cmocka_unit_test(test_memory_in_no_file_is_stored_without_its_zeros),
         cmocka_unit_test(test_what_changed_is_stored_again_and_told),
+        cmocka_unit_test(test_a_clone_is_stored_as_what_it_changed),
         cmocka_unit_test(test_pages_are_copied_ahead),
         cmocka_unit_test(test_a_clone_takes_nothing_of_the_file_where_it_has_holes),
         cmocka_unit_test(test_small_holes_stay_the_files),
