@@ -49,6 +49,15 @@ static bool rule_is_valid(const struct net_rule *rule)
            rule->port_first <= rule->port_last && target_is_valid(rule);
 }
 
+/* Of a few 2^53, as all that is counted here: sums do not overflow. */
+static bool past_is_valid(const struct net_grant *grant)
+{
+    const uint64_t max = UINT64_C(1) << 53;
+    const struct net_past *p = &grant->past;
+    return p->sent <= grant->egress_bytes && p->received <= max && p->number <= max &&
+           p->flow < UINT32_MAX / 2;
+}
+
 static int check_lists(const struct net_grant *grant, struct cl_err *err)
 {
     for (uint32_t i = 0; i < grant->n_rules; i++) {
@@ -77,6 +86,8 @@ int net_grant_check(const struct net_grant *grant, size_t n, struct cl_err *err)
         grant->n_servers > NET_SERVERS_MAX)
         return cl_fail(err, CL_E_PEER, 0, "grant: %u rules, %u private ranges, %u servers",
                        grant->n_rules, grant->n_private, grant->n_servers);
+    if (!past_is_valid(grant))
+        return cl_fail(err, CL_E_PEER, 0, "grant: a past that cannot be");
     return check_lists(grant, err);
 }
 

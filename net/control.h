@@ -23,7 +23,7 @@
 /* The link of every guest: 192.0.0.0/29, which the IANA keeps for such (RFC 7335), so that no
  * address that anybody could want to reach is hidden by it. */
 enum {
-    NET_CONTROL_VERSION = 1,
+    NET_CONTROL_VERSION = 2,
     NET_LINK = 0xc0000000U, /* 192.0.0.0 */
     NET_LINK_BITS = 29,
     NET_LINK_MTU = 9000,        /* as the card has it (vmm/net.h), and QEMU's is told */
@@ -41,11 +41,19 @@ enum {
         0x02, 0xc1, 0x0c, 0x4e, 0x00, 0x02 \
     }
 
+/* What an earlier process of the same VM has told, before the VM was put to rest: its successor
+ * counts on from there. */
+struct net_past {
+    uint64_t number, sent, received; /* as in the newest events */
+    uint64_t flow;
+};
+
 /* What one VM may reach. */
 struct net_grant {
     uint32_t version; /* NET_CONTROL_VERSION: both are of one build */
     uint32_t n_rules, n_private, n_servers;
     uint64_t egress_bytes; /* IPv4 packets of the guest, headers and all; then nothing leaves */
+    struct net_past past;
     struct net_range
         private_ranges[NET_RANGES_MAX]; /* not public, yet rules and names may lead there */
     uint32_t servers[NET_SERVERS_MAX]; /* resolvers, host byte order; none: no name has addresses */

@@ -91,6 +91,10 @@ int net_filter_new(const struct net_grant *grant, net_tell_fn *tell, void *user,
     if (!f)
         return cl_fail(err, CL_E_NOMEM, 0, "net filter");
     f->grant = *grant;
+    f->number = grant->past.number;
+    f->sent = grant->past.sent;
+    f->received = grant->past.received;
+    f->last_flow = (uint32_t)grant->past.flow;
     f->tell = tell;
     f->user = user;
     for (int i = 0; i < BUCKETS; i++)

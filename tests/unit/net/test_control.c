@@ -60,6 +60,10 @@ static void test_a_grant_is_checked_field_by_field(void **state)
     REFUSED(memset(g.rules[0].name, 'a', sizeof g.rules[0].name));
     REFUSED(g.rules[1].range.first = g.rules[1].range.last + 1);
     REFUSED(g.private_ranges[0].last = 0);
+    REFUSED(g.past.sent = g.egress_bytes + 1);
+    REFUSED(g.past.number = UINT64_MAX);
+    REFUSED(g.past.received = UINT64_MAX);
+    REFUSED(g.past.flow = UINT32_MAX);
 #undef REFUSED
     g = grant();
     g.n_rules = g.n_private = g.n_servers = 0;

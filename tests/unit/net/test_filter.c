@@ -312,6 +312,28 @@ static void test_no_rule_opens_what_is_never_reached(void **state)
     assert_int_equal(net_filter_set_own_addresses(b.f, own, NET_OWN_ADDRESSES_MAX + 1, NULL), -1);
 }
 
+/* Of a VM that was at rest: the budget, the numbers and the sums are those of both processes. */
+static void test_it_counts_on_from_its_past(void **state)
+{
+    (void)state;
+    struct net_grant g = {.version = NET_CONTROL_VERSION,
+                          .n_rules = 1,
+                          .egress_bytes = 1000,
+                          .past = {.number = 7, .sent = 900, .received = 50, .flow = 3}};
+    assert_int_equal(net_rule_parse("8.8.8.8", &g.rules[0], NULL), 0);
+    assert_int_equal(net_grant_check(&g, sizeof g, NULL), 0);
+    b = (struct bench){.now_ns = START, .number = 7};
+    assert_int_equal(net_filter_new(&g, hear, &b, &b.f, NULL), 0);
+    assert_int_equal(out(tcp(SERVER, 443, SYN)), NET_PASS);
+    assert_int_equal(b.last.flow, 4);
+    assert_int_equal(out(tcp(SERVER, 443, ACK)), NET_PASS);
+    denied(out(tcp(SERVER, 443, ACK)), NET_RESET, "the egress budget is used up");
+    assert_int_equal(in(tcp(SERVER, 443, ACK)), NET_PASS);
+    net_filter_stop(b.f);
+    assert_int_equal(b.last.kind, NET_EVENT_TOTALS);
+    assert_true(b.last.sent == 980 && b.last.received == 90 && b.last.number == b.number);
+}
+
 static void test_private_addresses_need_a_grant_and_a_rule(void **state)
 {
     (void)state;
@@ -584,6 +606,7 @@ int main(void)
         cmocka_unit_test_teardown(test_the_budget_ends_everything, end),
         cmocka_unit_test_teardown(test_a_guest_that_is_told_no_too_often_waits, end),
         cmocka_unit_test_teardown(test_the_oldest_name_gives_way, end),
+        cmocka_unit_test_teardown(test_it_counts_on_from_its_past, end),
         cmocka_unit_test(test_new_survives_a_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
