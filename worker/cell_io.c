@@ -21,7 +21,8 @@ struct cell {
     struct guest_stream *stream; /* until on_close */
     char id[CL_ID_MAX];
     struct cl_timer limit;
-    uint64_t left; /* of the output that is sent */
+    uint64_t rested_ns; /* that the limit was put off by */
+    uint64_t left;      /* of the output that is sent */
     uint64_t timeout_ns, started_ns;
     struct {
         uint64_t bytes, sent;
@@ -289,6 +290,12 @@ static void on_close(void *arg, const struct cl_err *why)
 static void on_limit(void *arg)
 {
     struct cell *c = arg;
+    uint64_t rested = c->stream ? guest_stream_rested_ns(c->stream) - c->rested_ns : 0;
+    if (rested > 0) {
+        c->rested_ns += rested;
+        cl_timer_start(&c->limit, rested);
+        return;
+    }
     Cloche__V1__CellEnded ended = CLOCHE__V1__CELL_ENDED__INIT;
     ended.outcome = CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_TIMED_OUT;
     ended.message = (char *)(uintptr_t) "the guest did not end the cell at its limit";
@@ -361,6 +368,7 @@ int cell_start(struct unit *u, const Cloche__V1__RelayCell *what, const struct c
         cell_free(c);
         return -1;
     }
+    c->rested_ns = guest_stream_rested_ns(c->stream);
     cl_timer_start(&c->limit, what->timeout_ns + CELL_TIMEOUT_GRACE_S * CL_NS_PER_S);
     *ret_cell = c;
     return 0;

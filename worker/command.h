@@ -11,12 +11,17 @@
 
 enum { COMMANDS_MAX = 4096 }; /* that wait; without a bound a client could pile up Waits */
 
-typedef void command_reply_fn(void *arg, Cloche__V1__ExecAnswer *answer);
+struct command_host {
+    void (*reply)(void *arg, Cloche__V1__ExecAnswer *answer);
+    /* May a paused sandbox take so many bytes of the disk, and may one more VM of that size run? */
+    int (*check_disk)(void *arg, uint64_t bytes, struct cl_err *err);
+    int (*check_room)(void *arg, const Cloche__V1__Resources *resources, struct cl_err *err);
+};
 
 struct commands {
     struct cl_loop *loop;
     struct units *units;
-    command_reply_fn *reply;
+    struct command_host host;
     void *arg;
     struct cl_list waiting;
     size_t n_waiting;

@@ -24,6 +24,7 @@ struct waiting {
     struct cl_list results;       /* of struct piece: LIST comes in several frames */
     struct vm_counts_query query; /* statistics */
     struct unit *counted;         /* borrowed: its VM, which goes first, ends the query */
+    struct unit_change change;    /* pause and resume, of `counted` */
     char about[CL_ID_MAX];        /* context, for messages */
 };
 
@@ -38,7 +39,7 @@ static void answer(struct commands *c, uint64_t request, const struct cl_err *er
     a.request = request;
     a.code = err ? (uint32_t)cl_err_info(err->code)->grpc : 0;
     a.message = err ? (char *)(uintptr_t)err->text : (char *)(uintptr_t) "";
-    c->reply(c->arg, &a);
+    c->host.reply(c->arg, &a);
 }
 
 static void waiting_free(struct waiting *w)
@@ -46,6 +47,7 @@ static void waiting_free(struct waiting *w)
     cl_list_unlink(&w->link);
     cl_list_unlink(&w->spool_waiter.link);
     cl_list_unlink(&w->query.link);
+    cl_list_unlink(&w->change.link);
     w->commands->n_waiting--;
     if (w->stream)
         guest_stream_forget(w->stream, "the command ended");
@@ -80,6 +82,7 @@ static int waiting_new(struct commands *c, struct unit *u, uint64_t request,
     w->unit = u;
     cl_list_init(&w->spool_waiter.link);
     cl_list_init(&w->query.link);
+    cl_list_init(&w->change.link);
     cl_list_init(&w->results);
     cl_list_push(&c->waiting, &w->link);
     c->n_waiting++;
@@ -103,7 +106,7 @@ static void on_wait_kick(void *arg)
     Cloche__V1__ExecAnswer a = CLOCHE__V1__EXEC_ANSWER__INIT;
     a.request = w->request;
     a.result = (Cloche__V1__ExecResult *)(uintptr_t)exec_result(w->exec);
-    w->commands->reply(w->commands->arg, &a);
+    w->commands->host.reply(w->commands->arg, &a);
     waiting_free(w);
 }
 
@@ -163,7 +166,7 @@ static void send_files(struct waiting *w)
             list[a.n_files++] = f;
         }
     }
-    w->commands->reply(w->commands->arg, &a);
+    w->commands->host.reply(w->commands->arg, &a);
     cl_free(infos);
     cl_free(times);
     cl_free(list);
@@ -219,8 +222,8 @@ static int run_file(struct commands *c, struct unit *u, const Cloche__V1__ExecCo
     static const struct guest_stream_events events = {file_frame, file_room, file_close};
     const Cloche__V1__FileCommand *f = cmd->file;
     struct waiting *w;
-    if (u->state != UNIT_RUNNING)
-        return cl_fail(err, CL_E_STATE, 0, "the sandbox does not run");
+    if (unit_check_runs(u, err) < 0)
+        return -1;
     Cloche__V1__GuestFileOp op = CLOCHE__V1__GUEST_FILE_OP__INIT;
     op.kind = (Cloche__V1__GuestFileKind)f->kind;
     op.path = f->path;
@@ -262,7 +265,7 @@ static void send_contexts(struct waiting *w, const Cloche__V1__GuestContextResul
         rows[i].execution_count = c->execution_count;
         list[a.n_contexts++] = &rows[i];
     }
-    w->commands->reply(w->commands->arg, &a);
+    w->commands->host.reply(w->commands->arg, &a);
 }
 
 static void context_frame(void *arg, const Cloche__V1__GuestFrame *frame)
@@ -345,7 +348,7 @@ static void send_stats(struct commands *c, uint64_t request, const struct unit *
         rows[i].value = counts->of[i];
         list[stats.n_counters++] = &rows[i];
     }
-    c->reply(c->arg, &a);
+    c->host.reply(c->arg, &a);
 }
 
 static void on_counts(void *arg, const struct vm_counts *counts, const struct cl_err *err)
@@ -371,8 +374,8 @@ static int run_stats(struct commands *c, struct unit *u, const Cloche__V1__ExecC
                      struct cl_err *err)
 {
     struct waiting *w;
-    if (u->state != UNIT_RUNNING || !u->machine)
-        return cl_fail(err, CL_E_STATE, 0, "its VM does not run");
+    if (unit_check_runs(u, err) < 0)
+        return -1;
     if (!machine_template(u->machine)->driver->ask_counts) {
         send_stats(c, cmd->request, u, NULL);
         return 0;
@@ -390,6 +393,77 @@ static int run_stats(struct commands *c, struct unit *u, const Cloche__V1__ExecC
     return 0;
 }
 
+/* --- pause and resume ------------------------------------------------------------------------- */
+
+static void on_changed(void *arg, const struct cl_err *err)
+{
+    struct waiting *w = arg;
+    if (err) {
+        answer(w->commands, w->request, err);
+    } else {
+        Cloche__V1__ExecAnswer a = CLOCHE__V1__EXEC_ANSWER__INIT;
+        Cloche__V1__Time expires = CLOCHE__V1__TIME__INIT;
+        expires.unix_ns = unit_expires_wall_ns(w->counted);
+        a.request = w->request;
+        a.image_bytes = unit_image_bytes(w->counted);
+        a.expires = &expires;
+        w->commands->host.reply(w->commands->arg, &a);
+    }
+    waiting_free(w);
+}
+
+/* Of a unit that is neither held nor used by it. */
+static int waiting_for_change(struct commands *c, struct unit *u, uint64_t request,
+                              struct waiting **ret_waiting, struct cl_err *err)
+{
+    struct waiting *w;
+    if (waiting_new(c, NULL, request, &w, err) < 0)
+        return -1;
+    w->counted = u;
+    w->change.done = on_changed;
+    w->change.arg = w;
+    *ret_waiting = w;
+    return 0;
+}
+
+/* Its image is as large as its memory at the most. */
+static int check_pause(struct commands *c, const struct unit *u, struct cl_err *err)
+{
+    if (unit_check_runs(u, err) < 0 || units_check_paused(c->units, err) < 0)
+        return -1;
+    return c->host.check_disk(c->arg, machine_template(u->machine)->memory_mib * CL_MIB, err);
+}
+
+static int run_pause(struct commands *c, struct unit *u, const Cloche__V1__ExecCommand *cmd,
+                     struct cl_err *err)
+{
+    struct waiting *w;
+    if (u->state != UNIT_PAUSING && u->state != UNIT_PAUSED && check_pause(c, u, err) < 0)
+        return -1;
+    if (waiting_for_change(c, u, cmd->request, &w, err) < 0)
+        return -1;
+    if (unit_pause(u, cmd->pause->keep_ns, &w->change, err) < 0) {
+        waiting_free(w);
+        return -1;
+    }
+    return 0;
+}
+
+static int run_resume(struct commands *c, struct unit *u, const Cloche__V1__ExecCommand *cmd,
+                      struct cl_err *err)
+{
+    struct waiting *w;
+    if (unit_is_paused(u) && c->host.check_room(c->arg, u->assign->resources, err) < 0)
+        return -1;
+    if (waiting_for_change(c, u, cmd->request, &w, err) < 0)
+        return -1;
+    if (unit_resume(u, cmd->resume->ttl_ns, &w->change, err) < 0) {
+        waiting_free(w);
+        return -1;
+    }
+    return 0;
+}
+
 /* --- at once -------------------------------------------------------------------------------- */
 
 static int run_start(struct commands *c, struct unit *u, const Cloche__V1__ExecCommand *cmd,
@@ -403,7 +477,7 @@ static int run_start(struct commands *c, struct unit *u, const Cloche__V1__ExecC
     Cloche__V1__ExecAnswer a = CLOCHE__V1__EXEC_ANSWER__INIT;
     a.request = cmd->request;
     a.exec_id = (char *)(uintptr_t)exec_id(e);
-    c->reply(c->arg, &a);
+    c->host.reply(c->arg, &a);
     return 0;
 }
 
@@ -433,7 +507,7 @@ static int run_list(struct commands *c, struct unit *u, const Cloche__V1__ExecCo
         rows[i].n_labels = slot->start->n_labels;
         list[i] = &rows[i];
     }
-    c->reply(c->arg, &a);
+    c->host.reply(c->arg, &a);
     return 0;
 }
 
@@ -443,6 +517,8 @@ static int run_signal(struct commands *c, struct unit *u, const Cloche__V1__Exec
     struct exec *e = unit_find_exec(u, cmd->signal->exec_id);
     if (!e)
         return cl_fail(err, CL_E_NOTFOUND, 0, "no such exec in this sandbox");
+    if (unit_check_runs(u, err) < 0)
+        return -1;
     if (exec_signal(e, (int)cmd->signal->signal, err) < 0)
         return -1;
     answer(c, cmd->request, NULL);
@@ -455,6 +531,8 @@ static int run_resize(struct commands *c, struct unit *u, const Cloche__V1__Exec
     struct exec *e = unit_find_exec(u, cmd->resize->exec_id);
     if (!e || !cmd->resize->size)
         return cl_fail(err, CL_E_NOTFOUND, 0, "no such exec in this sandbox, or no size");
+    if (unit_check_runs(u, err) < 0)
+        return -1;
     if (exec_resize(e, cmd->resize->size->rows, cmd->resize->size->columns, err) < 0)
         return -1;
     answer(c, cmd->request, NULL);
@@ -471,7 +549,7 @@ static int run_extend(struct commands *c, struct unit *u, const Cloche__V1__Exec
     Cloche__V1__ExecAnswer a = CLOCHE__V1__EXEC_ANSWER__INIT;
     a.request = cmd->request;
     a.expires = &expires;
-    c->reply(c->arg, &a);
+    c->host.reply(c->arg, &a);
     return 0;
 }
 
@@ -506,6 +584,10 @@ static int dispatch(struct commands *c, struct unit *u, const Cloche__V1__ExecCo
         return run_left(c, u, cmd);
     case CLOCHE__V1__EXEC_COMMAND__WHAT_STATS:
         return run_stats(c, u, cmd, err);
+    case CLOCHE__V1__EXEC_COMMAND__WHAT_PAUSE:
+        return run_pause(c, u, cmd, err);
+    case CLOCHE__V1__EXEC_COMMAND__WHAT_RESUME:
+        return run_resume(c, u, cmd, err);
     default:
         return cl_fail(err, CL_E_UNIMPL, 0, "this worker does not know that command");
     }

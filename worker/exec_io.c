@@ -20,6 +20,7 @@ struct exec {
     void (*on_room)(void *arg);
     void *room_arg;
     struct cl_timer limit;
+    uint64_t rested_ns; /* that the limit was put off by */
     bool running;
     uint64_t started_ns, started_wall_ns;
     Cloche__V1__ExecResult result;
@@ -134,6 +135,12 @@ static void on_close(void *arg, const struct cl_err *why)
 static void on_limit(void *arg)
 {
     struct exec *e = arg;
+    uint64_t rested = e->stream ? guest_stream_rested_ns(e->stream) - e->rested_ns : 0;
+    if (rested > 0) {
+        e->rested_ns += rested;
+        cl_timer_start(&e->limit, rested);
+        return;
+    }
     e->result.outcome = CLOCHE__V1__OUTCOME__OUTCOME_TIMED_OUT;
     e->result.reason = CLOCHE__V1__REASON__REASON_FINISHED;
     (void)snprintf(e->message, sizeof e->message, "the guest did not end the process at its limit");
@@ -212,6 +219,7 @@ static int open_stream(struct exec *e, const struct exec_options *o, struct cl_e
     if (rc < 0)
         return -1;
     e->stream_id = guest_stream_id(e->stream);
+    e->rested_ns = guest_stream_rested_ns(e->stream);
     cl_timer_start(&e->limit, x.timeout_ns + EXEC_TIMEOUT_GRACE_S * CL_NS_PER_S);
     return 0;
 }

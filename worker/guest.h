@@ -46,10 +46,12 @@ struct guest_stream_events {
 int guest_new(struct cl_loop *loop, int fd, uint64_t first_stream,
               const struct guest_events *events, void *arg, struct guest **ret_guest,
               struct cl_err *err) CL_MUST;
+/* Its VM is put to rest, or goes on. */
+void guest_set_resting(struct guest *guest, bool resting);
 /* The channel has ended, or its agent broke the protocol. */
 bool guest_is_broken(const struct guest *g);
-/* Closes all streams (their on_close runs).  NULL is a no-op. */
-void guest_free(struct guest *guest);
+/* Closes all streams (their on_close runs): why, unless it was broken before.  NULL is a no-op. */
+void guest_free(struct guest *guest, const struct cl_err *why);
 /* Hand the events to another owner (a warm VM is claimed). */
 void guest_set_events(struct guest *guest, const struct guest_events *events, void *arg);
 
@@ -61,6 +63,8 @@ int guest_ping(struct guest *guest, uint64_t token, struct cl_err *err) CL_MUST;
 /* Only to an agent whose pong has told its clock. */
 int guest_shift_clock(struct guest *guest, int64_t lag_ns, struct cl_err *err) CL_MUST;
 
+/* How long its guest was at rest so far, ns: no guest's clock counts that. */
+uint64_t guest_stream_rested_ns(const struct guest_stream *s);
 /* Its number, as the guest knows it. */
 uint64_t guest_stream_id(const struct guest_stream *s);
 /* Open a stream with an Exec, a FileOp, a ContextOp or a Cell; the frame's stream is filled in. */

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/own.h"
 #include "proto/guest_frame.h"
@@ -42,6 +43,7 @@ struct guest {
     uint64_t next_id;
     struct cl_buf in, out;
     bool broken, told;
+    uint64_t rested_ns, resting_since_ns; /* 0 = it is not */
     struct cl_err why;
 };
 
@@ -307,7 +309,7 @@ int guest_new(struct cl_loop *loop, int fd, uint64_t first_stream,
     if (cl_timer_init(&g->kick, loop, on_kick, g, err) < 0 ||
         cl_fd_watch_init(&g->in_watch, loop, fd, CL_READ, on_readable, g, err) < 0 ||
         cl_fd_watch_init(&g->out_watch, loop, fd, CL_WRITE, on_writable, g, err) < 0) {
-        guest_free(g);
+        guest_free(g, err);
         return -1;
     }
     cl_fd_watch_set(&g->out_watch, false);
@@ -315,20 +317,32 @@ int guest_new(struct cl_loop *loop, int fd, uint64_t first_stream,
     return 0;
 }
 
+void guest_set_resting(struct guest *guest, bool resting)
+{
+    uint64_t now = cl_now_ns();
+    if (guest->resting_since_ns)
+        guest->rested_ns += now - guest->resting_since_ns;
+    guest->resting_since_ns = resting ? now : 0;
+}
+
+uint64_t guest_stream_rested_ns(const struct guest_stream *s)
+{
+    const struct guest *g = s->guest;
+    return g->rested_ns + (g->resting_since_ns ? cl_now_ns() - g->resting_since_ns : 0);
+}
+
 bool guest_is_broken(const struct guest *g)
 {
     return g->broken;
 }
 
-void guest_free(struct guest *guest)
+void guest_free(struct guest *guest, const struct cl_err *why)
 {
     if (!guest)
         return;
-    struct cl_err why = {0};
-    (void)cl_fail(&why, CL_E_CANCELLED, 0, "the sandbox ended");
     CL_LIST_FOREACH (node, &guest->streams)
         close_stream(CL_LIST_ENTRY(node, struct guest_stream, link),
-                     guest->broken ? &guest->why : &why);
+                     guest->broken ? &guest->why : why);
     run_closes(guest);
     cl_timer_fini(&guest->kick);
     cl_fd_watch_fini(&guest->in_watch);

@@ -1,6 +1,6 @@
 /* worker/kvm_io.c - the processes and control sockets of cloche-vmm; see worker/kvm.h.
  *
- *   STARTING ─► UP ⇄ PAUSED
+ *   STARTING ─► UP ⇄ PAUSED ◄─ SAVING_CLONE ◄─ UP
  *       │       └──► SAVING
  *       └──────────────┴──────► ENDING ─► freed
  */
@@ -25,7 +25,7 @@ _Static_assert((int)NET_MTU == (int)NET_LINK_MTU, "both ends of a wire");
 
 enum { CONTROL_FD = 4, EVENTS_PER_TURN = 8, XENPV_MEM_MAX_MIB = XENPV_MEM_MAX >> 20 };
 
-enum kvm_state { KVM_STARTING = 1, KVM_UP, KVM_PAUSED, KVM_SAVING, KVM_ENDING };
+enum kvm_state { KVM_STARTING = 1, KVM_UP, KVM_PAUSED, KVM_SAVING, KVM_SAVING_CLONE, KVM_ENDING };
 
 struct kvm_vm {
     struct vm base;
@@ -60,11 +60,25 @@ static enum kvm_entry entry_of(const struct kvm_vm *k);
 static void on_saved(struct kvm_vm *k)
 {
     struct cl_err err = {0};
+    if (k->state == KVM_SAVING_CLONE) {
+        k->state = KVM_PAUSED;
+        vm_base_finish_save(&k->base, NULL);
+    }
     if (k->state != KVM_SAVING)
         return;
     bool good = state_mac_make(&settings->key, k->base.template, &err) == 0;
     vm_base_finish_save(&k->base, good ? NULL : &err);
     vm_process_kill(&k->base.process, CL_E_CANCELLED, "its snapshot is made");
+}
+
+static void on_not_saved(struct kvm_vm *k, const char *why)
+{
+    struct cl_err err = {0};
+    if (k->state != KVM_SAVING_CLONE)
+        return;
+    k->state = KVM_PAUSED;
+    (void)cl_fail(&err, CL_E_UNAVAILABLE, 0, "the VM could not be saved: %s", why);
+    vm_base_finish_save(&k->base, &err);
 }
 
 static void tell_counts(struct kvm_vm *k, const struct vm_counts *counts, const struct cl_err *err)
@@ -83,6 +97,8 @@ static void on_event(struct kvm_vm *k, const struct control_message *m)
         k->base.events.on_up(k->base.arg);
     } else if (m->type == CONTROL_SAVED) {
         on_saved(k);
+    } else if (m->type == CONTROL_NOT_SAVED) {
+        on_not_saved(k, m->ended.text);
     } else if (m->type == CONTROL_STATS_ARE) {
         tell_counts(k, &m->stats.counts, NULL);
     } else if (m->type == CONTROL_ENDED) {
@@ -163,15 +179,19 @@ static void gifts_close(struct gifts *g)
 
 /* A boot writes the memory that becomes the snapshot; a clone reads it and writes copies, so the
  * files are opened for reading only: a second lock besides their seals. */
-static int open_memory(const struct kvm_vm *k, bool boot, struct gifts *g, struct cl_err *err)
+static int open_memory(const struct kvm_vm *k, const struct vm_spec *spec, struct gifts *g,
+                       struct cl_err *err)
 {
     const struct template *t = k->base.template;
+    const struct vm_rest *rest = spec->rest;
+    bool boot = spec->origin == VM_BOOT;
     int flags = boot ? O_RDWR : O_RDONLY;
     if (vm_reopen(t->ram_fd, flags, &g->at[CONTROL_FD_RAM], err) < 0 ||
-        vm_reopen(t->state_fd, flags, &g->at[CONTROL_FD_STATE], err) < 0)
+        vm_reopen(rest ? rest->state : t->state_fd, flags, &g->at[CONTROL_FD_STATE], err) < 0 ||
+        (rest && vm_reopen(rest->memory, O_RDONLY, &g->at[CONTROL_FD_DELTA], err) < 0))
         return -1;
-    if (!boot)
-        return state_mac_check(&settings->key, t, err);
+    if (!boot) /* what a VM left is its own affair; a template's is everybody's */
+        return rest ? 0 : state_mac_check(&settings->key, t, err);
     if (vm_reopen(t->kernel_fd, O_RDONLY, &g->at[CONTROL_FD_KERNEL], err) < 0)
         return -1;
     return vm_reopen(t->initrd_fd, O_RDONLY, &g->at[CONTROL_FD_INITRD], err);
@@ -185,7 +205,7 @@ static int open_gifts(struct kvm_vm *k, const struct vm_spec *spec, const struct
     g->at[CONTROL_FD_KVM] = open("/dev/kvm", O_RDWR | O_CLOEXEC);
     if (g->at[CONTROL_FD_KVM] < 0)
         return cl_fail(err, CL_E_SYS, errno, "open /dev/kvm");
-    if (vm_pair(SOCK_STREAM, &k->base.channel, channel, err) < 0)
+    if (vm_base_open_body(&k->base, channel, &g->at[CONTROL_FD_SCRATCH], err) < 0)
         return -1;
     if (boot) /* the console goes where stderr goes: its last lines explain a boot that fails */
         *console = fcntl(far->at[STDERR_FILENO], F_DUPFD_CLOEXEC, 3);
@@ -193,11 +213,9 @@ static int open_gifts(struct kvm_vm *k, const struct vm_spec *spec, const struct
         fcntl(*channel, F_SETFL, O_NONBLOCK) < 0)
         return cl_fail(err, CL_E_SYS, errno, "console and channel");
     if (vm_reopen(k->base.template->rootfs_fd, O_RDONLY, &g->at[CONTROL_FD_ROOT], err) < 0 ||
-        vm_base_open_disk(&k->base, spec, &g->at[CONTROL_FD_SCRATCH], err) < 0)
+        vm_base_open_wire(&k->base, SOCK_SEQPACKET, &g->at[CONTROL_FD_NET], err) < 0)
         return -1;
-    if (vm_base_open_wire(&k->base, SOCK_SEQPACKET, &g->at[CONTROL_FD_NET], err) < 0)
-        return -1;
-    return open_memory(k, boot, g, err);
+    return open_memory(k, spec, g, err);
 }
 
 static int send_setup(struct kvm_vm *k, bool boot, const struct gifts *g, struct cl_err *err)
@@ -316,11 +334,12 @@ static int kvm_resume(struct vm *vm, struct cl_err *err)
 static int kvm_grow_disk(struct vm *vm, uint64_t bytes, struct cl_err *err)
 {
     struct control_message m = {.type = CONTROL_GROW, .grow = {.disk_bytes = bytes}};
-    if (vm->disk < 0 || bytes <= vm->disk_bytes)
+    struct vm_body *body = vm->body;
+    if (body->disk < 0 || bytes <= body->disk_bytes)
         return 0;
-    if (ftruncate(vm->disk, (off_t)bytes) < 0)
+    if (ftruncate(body->disk, (off_t)bytes) < 0)
         return cl_fail(err, CL_E_SYS, errno, "enlarge the scratch disk");
-    vm->disk_bytes = bytes;
+    body->disk_bytes = bytes;
     return send_message(of(vm), &m, NULL, 0, err);
 }
 
@@ -340,6 +359,22 @@ static int kvm_snapshot(struct vm *vm, vm_done_fn *done, void *arg, struct cl_er
     return 0;
 }
 
+static int kvm_save(struct vm *vm, const struct vm_rest *rest, vm_done_fn *done, void *arg,
+                    struct cl_err *err)
+{
+    struct kvm_vm *k = of(vm);
+    struct control_message m = {.type = CONTROL_SAVE_CLONE};
+    CL_ASSERT(k->state == KVM_UP);
+    CL_AUTO(cl_closep) int state = -1, memory = -1;
+    if (vm_reopen(rest->state, O_RDWR, &state, err) < 0 ||
+        vm_reopen(rest->memory, O_RDWR, &memory, err) < 0 || tell(k, CONTROL_PAUSE, err) < 0 ||
+        send_message(k, &m, (const int[]){state, memory}, 2, err) < 0)
+        return -1;
+    k->state = KVM_SAVING_CLONE;
+    vm_base_await_save(vm, done, arg);
+    return 0;
+}
+
 static int kvm_ask_counts(struct vm *vm, struct vm_counts_query *query, struct cl_err *err)
 {
     struct kvm_vm *k = of(vm);
@@ -353,7 +388,7 @@ static int kvm_ask_counts(struct vm *vm, struct vm_counts_query *query, struct c
 
 #define KVM_VERBS \
     .snapshot_is_copy = true, .start = kvm_start, .pause = kvm_pause, .resume = kvm_resume, \
-    .grow_disk = kvm_grow_disk, .record = kvm_record, .snapshot = kvm_snapshot, \
+    .grow_disk = kvm_grow_disk, .record = kvm_record, .save = kvm_save, .snapshot = kvm_snapshot, \
     .ask_counts = kvm_ask_counts, VM_BASE_VERBS
 
 #define XENPV_LIMITS .vcpus_max = XENPV_VCPUS_MAX, .memory_max_mib = XENPV_MEM_MAX_MIB

@@ -4,7 +4,14 @@
  *   STARTING ─► (HELLO) ─► IDENTIFYING ─► WARMING ─► READY ─► PARKED ─► CLAIMING ─► CLAIMED
  *       └──────────┴────────────┴────────────┴─────────┴─────────┴──────────┴──────────┴─► ENDING
  *
- * Owns:    the VM, the guest connection, the cgroup, the uid, the state file.
+ *                rest:  SAVING ─► LEAVING ─► STORING ─► AT_REST          (no VM from LEAVING on)
+ *   CLAIMED ────────┘      ├────────────────────┘ failed  │
+ *      ▲                   ▼                              │
+ *      └──────────────── WAKING ◄──────────── LOADING ◄───┘ :wake
+ *
+ * At rest it keeps the guest connection, the body, the cgroup and the uid; from there, too, ENDING.
+ *
+ * Owns:    the VM and its body, the guest connection, the cgroup, the uid, the state file.
  * Borrows: the host (outlives every machine) and the events' arg.
  * Thread:  the worker loop.  on_end is the last event, and always comes.
  * A machine serves one tenant once and is destroyed; it is never used again.
@@ -15,8 +22,9 @@
 #include "base/id.h"
 #include "worker/cgroup.h"
 #include "worker/guest.h"
+#include "worker/rest.h"
 #include "worker/template.h"
-#include "worker/vm_driver.h"
+#include "worker/vm_body.h"
 #include "worker/vm_net.h"
 
 enum { MACHINE_UIDS = 4096 };
@@ -44,9 +52,9 @@ struct machine_events {
     void (*on_ready)(void *arg);
     /* Gone.  The machine is freed after it returns. */
     void (*on_end)(void *arg, const struct cl_err *why);
-    /* CLAIMED: what its user code did.  May be NULL. */
+    /* CLAIMED, SAVING: what its user code did.  May be NULL. */
     void (*on_watched)(void *arg, const Cloche__V1__GuestEvents *batch);
-    /* CLAIMED, or ENDING: what went over its network.  May be NULL. */
+    /* CLAIMED, or going to rest or its end: what went over its network.  May be NULL. */
     void (*on_network)(void *arg, const struct net_event *event);
 };
 
@@ -71,6 +79,16 @@ int machine_claim(struct machine *m, const struct machine_claim *claim,
                   const struct machine_events *events, void *arg, struct cl_err *err) CL_MUST;
 /* READY, booted: write the template's snapshot; `done` comes before on_end. */
 int machine_snapshot(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err) CL_MUST;
+/* CLAIMED: put it to rest.  `done` comes once, unless on_end does first; with an error the machine
+ * is CLAIMED again, and its guest has lost nothing but its flows of network.  UNIMPL where the
+ * monitor cannot. */
+int machine_rest(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err) CL_MUST;
+/* AT_REST: let it go on.  `done` as above; with an error it is AT_REST still. */
+int machine_wake(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err) CL_MUST;
+/* What it takes of the disk AT_REST, beside its scratch disk. */
+uint64_t machine_rest_bytes(const struct machine *m);
+/* When the guardian kills its VM, on the monotonic clock; kept for the next one while it has none.
+ */
 void machine_set_deadline(struct machine *m, uint64_t deadline_ns);
 /* Compare the clock of a CLAIMED guest with the host's now, instead of in clock_every_ns. */
 void machine_check_clock(struct machine *m);
@@ -79,7 +97,7 @@ int machine_mark_code_started(struct machine *m, struct cl_err *err) CL_MUST;
 void machine_stop(struct machine *m);
 /* Bytes that its scratch disk may still take of the host, as claimed. */
 uint64_t machine_disk_promised(const struct machine *m);
-/* Valid while CLAIMED. */
+/* Valid while CLAIMED, or on the way to rest and back. */
 struct guest *machine_guest(struct machine *m);
 const struct template *machine_template(const struct machine *m);
 const char *machine_name(const struct machine *m);
@@ -91,6 +109,7 @@ bool machine_is_broken(const struct machine *m);
 /* UNIMPL where the VM's monitor counts nothing. */
 int machine_ask_counts(struct machine *m, struct vm_counts_query *query,
                        struct cl_err *err) CL_MUST;
+/* CPU time of all its VMs so far; memory of the one that runs.  STATE when there never was one. */
 int machine_stats(const struct machine *m, struct vm_stats *ret_stats, struct cl_err *err) CL_MUST;
 
 #endif

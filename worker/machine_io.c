@@ -31,16 +31,30 @@ enum machine_state {
     MACHINE_PARKED,
     MACHINE_CLAIMING,
     MACHINE_CLAIMED,
+    MACHINE_SAVING,  /* to rest: its monitor writes what it is */
+    MACHINE_LEAVING, /* its monitor, then its network end */
+    MACHINE_STORING, /* to the disk */
+    MACHINE_AT_REST,
+    MACHINE_LOADING, /* from the disk */
+    MACHINE_WAKING,  /* a monitor comes up with it */
     MACHINE_ENDING,
 };
 
 struct machine {
     struct machine_host *host; /* borrowed */
     struct template *template; /* owned reference */
-    struct vm *vm;             /* owned by the driver; NULL once ended */
-    struct guest *guest;       /* owned */
-    struct vm_net *net;        /* owned; NULL = it has no network */
+    struct vm *vm;             /* owned by the driver; NULL once ended, and at rest */
+    struct vm_body body;       /* owned */
+    struct rest *rest;         /* owned: on the way to rest and back, and there */
+    vm_done_fn *rest_done;     /* of machine_rest() or machine_wake(), until it ran */
+    void *rest_arg;
+    struct cl_err rest_why; /* why a way to rest failed, while it wakes for that */
+    uint64_t spent_cpu_ns;  /* by the VMs that it had before */
+    uint64_t deadline_ns;
+    struct guest *guest; /* owned */
+    struct vm_net *net;  /* owned; NULL = it has no network */
     bool net_runs;
+    struct net_grant *grant; /* owned: what its network may, with its past; NULL = no network */
     struct machine_events events;
     void *arg;
     enum vm_origin origin;
@@ -100,6 +114,9 @@ static void machine_destroy(void *obj)
     cl_timer_fini(&m->clock);
     cl_timer_fini(&m->reap);
     vm_net_free(m->net);
+    cl_free(m->grant);
+    rest_free(m->rest);
+    vm_body_close(&m->body);
     template_unref(m->template);
     cl_free(m);
 }
@@ -140,16 +157,26 @@ static int make_net_cgroup(struct machine *m, struct cl_err *err)
                : add_dirs(&m->net_cgroup, m->saved.cgroups, err);
 }
 
-static int make_cgroup(struct machine *m, struct cl_err *err)
+/* Of guest memory, so many: the monitor's group is charged for each page. */
+static int limit_cgroup(struct machine *m, unsigned copies, struct cl_err *err)
 {
-    /* its monitor's group is charged for either page */
-    uint64_t copies = (m->origin == VM_BOOT) == driver_of(m)->snapshot_is_copy ? 2 : 1;
     struct cgroup_limits limits = {
         .memory_bytes = (copies * m->template->memory_mib + QEMU_OVERHEAD_MIB) * CL_MIB,
         .pids = QEMU_PIDS,
         .cpus = m->template->vcpus + 1,
     };
-    if (cgroup_make(&m->host->cgroups, m->saved.name, &limits, &m->cgroup, err) < 0)
+    return cgroup_make(&m->host->cgroups, m->saved.name, &limits, &m->cgroup, err);
+}
+
+/* A page of a boot may be in a snapshot, too, or of a clone in its template's. */
+static unsigned copies_of(const struct machine *m)
+{
+    return (m->origin == VM_BOOT) == driver_of(m)->snapshot_is_copy ? 2 : 1;
+}
+
+static int make_cgroup(struct machine *m, struct cl_err *err)
+{
+    if (limit_cgroup(m, copies_of(m), err) < 0)
         return -1;
     if (add_dirs(&m->cgroup, m->cgroup_arg, err) < 0)
         return -1;
@@ -404,7 +431,7 @@ static void note_watch(struct machine *m, const Cloche__V1__GuestIdentityDone *d
 static void on_watched(void *arg, const Cloche__V1__GuestEvents *batch)
 {
     struct machine *m = arg;
-    if (m->state == MACHINE_CLAIMED && m->events.on_watched)
+    if ((m->state == MACHINE_CLAIMED || m->state == MACHINE_SAVING) && m->events.on_watched)
         m->events.on_watched(m->arg, batch);
 }
 
@@ -444,9 +471,13 @@ static const struct guest_events guest_events = {.on_hello = on_hello,
                                                  .on_watched = on_watched,
                                                  .on_broken = on_broken};
 
+static void has_woken(struct machine *m);
+
 static void on_up(void *arg)
 {
     struct machine *m = arg;
+    if (m->state == MACHINE_WAKING)
+        has_woken(m);
     if (m->state != MACHINE_STARTING || m->origin == VM_BOOT)
         return; /* being stopped; or Hello comes when the agent is up */
     if (m->warm)
@@ -455,38 +486,75 @@ static void on_up(void *arg)
         become_ready(m, MACHINE_READY);
 }
 
+static void store(struct machine *m);
+
 /* With the VM and its network both gone there is nothing more to hear of it. */
 static void end_if_quiet(struct machine *m)
 {
     if (m->vm || m->net_runs)
         return;
+    if (m->state == MACHINE_LEAVING) {
+        store(m);
+        return;
+    }
     m->events.on_end(m->arg, &m->end_why);
     cl_timer_start(&m->reap, 0);
 }
 
-static void on_vm_end(void *arg, const struct cl_err *why)
+/* It did not come up, so its guest is as it was.  False when there is nothing to go back to. */
+static bool falls_asleep_again(struct machine *m, const struct cl_err *why);
+
+/* There is no VM any more. */
+static void be_gone(struct machine *m, const struct cl_err *why)
 {
-    struct machine *m = arg;
     m->state = MACHINE_ENDING;
-    m->vm = NULL;
     cl_timer_stop(&m->timeout);
     cl_timer_stop(&m->clock);
-    guest_free(m->guest);
-    m->guest = NULL;
-    vm_state_forget(m->host->state_dir, m->saved.name);
     bool is_told = !m->broken || why->code == CL_E_CANCELLED; /* then it has no words of its own */
     m->end_why = m->why.code && is_told ? m->why : *why;
+    m->broken = true; /* who hears of a stream's end waits for ours */
+    guest_free(m->guest, &m->end_why);
+    m->guest = NULL;
+    vm_state_forget(m->host->state_dir, m->saved.name);
     if (m->net_runs)
         vm_net_finish(m->net);
     end_if_quiet(m);
 }
 
+static void on_vm_end(void *arg, const struct cl_err *why)
+{
+    struct machine *m = arg;
+    m->vm = NULL;
+    if (m->state == MACHINE_LEAVING) {
+        if (m->net_runs)
+            vm_net_finish(m->net);
+        end_if_quiet(m);
+        return;
+    }
+    if (m->state != MACHINE_WAKING || !falls_asleep_again(m, why))
+        be_gone(m, why);
+}
+
 /* --- its network --------------------------------------------------------------------------------
  */
+
+/* Hostile as all that a guest's packets caused: a sum never shrinks, and stays within the grant. */
+static void note_past(struct net_grant *grant, const struct net_event *e)
+{
+    struct net_past *past = &grant->past;
+    past->number = CL_MAX(past->number, e->number);
+    if (e->kind == NET_EVENT_OPEN)
+        past->flow = CL_MAX(past->flow, (uint64_t)e->flow);
+    if (e->kind != NET_EVENT_TOTALS)
+        return;
+    past->sent = CL_MIN(CL_MAX(past->sent, e->sent), grant->egress_bytes);
+    past->received = CL_MAX(past->received, e->received);
+}
 
 static void on_network(void *arg, const struct net_event *event)
 {
     struct machine *m = arg;
+    note_past(m->grant, event);
     if (m->events.on_network)
         m->events.on_network(m->arg, event);
 }
@@ -497,12 +565,12 @@ static void on_net_end(void *arg, const struct cl_err *why)
 {
     struct machine *m = arg;
     m->net_runs = false;
-    if (m->vm && m->state != MACHINE_ENDING)
+    if (m->vm && m->state != MACHINE_ENDING && m->state != MACHINE_LEAVING)
         on_broken(m, why);
     end_if_quiet(m);
 }
 
-static int start_net(struct machine *m, const struct net_grant *grant, struct cl_err *err)
+static int start_net(struct machine *m, struct cl_err *err)
 {
     static const struct vm_net_events events = {on_network, on_net_end};
     struct vm_net_spec spec = {
@@ -510,7 +578,7 @@ static int start_net(struct machine *m, const struct net_grant *grant, struct cl
         .wire = driver_of(m)->take_wire(m->vm),
         .uid = m->uid_slot >= 0 ? m->host->uid_base + (uid_t)m->uid_slot : 0,
         .cgroup = &m->net_cgroup,
-        .grant = grant,
+        .grant = m->grant,
     };
     if (spec.wire < 0)
         return cl_fail(err, CL_E_STATE, 0, "a VM without a network card was given network");
@@ -524,6 +592,11 @@ static void on_timeout(void *arg)
 {
     struct machine *m = arg;
     struct cl_err why = {0};
+    if (m->state == MACHINE_ENDING && !m->vm) { /* it was at rest */
+        (void)cl_fail(&why, CL_E_CANCELLED, 0, "stopped");
+        be_gone(m, &why);
+        return;
+    }
     if (m->broken) {
         machine_stop(m);
         return;
@@ -533,6 +606,8 @@ static void on_timeout(void *arg)
         [MACHINE_IDENTIFYING] = "take its identity",
         [MACHINE_WARMING] = "finish its warm-ups",
         [MACHINE_CLAIMING] = "take its identity",
+        [MACHINE_SAVING] = "get saved",
+        [MACHINE_WAKING] = "go on",
     };
     const char *what =
         (size_t)m->state < CL_COUNT(doing) && doing[m->state] ? doing[m->state] : "answer";
@@ -551,17 +626,22 @@ static int start_vm(struct machine *m, struct cl_err *err)
         .origin = m->origin,
         .uid = m->uid_slot >= 0 ? m->host->uid_base + (uid_t)m->uid_slot : 0,
         .cgroups = m->cgroup_arg,
-        .disk_dir = m->host->state_dir,
+        .body = &m->body,
+        .rest = m->rest ? rest_files(m->rest) : NULL,
     };
-    if (driver_of(m)->start(m->host->loop, &spec, &events, m, &m->vm, err) < 0)
-        return -1;
+    return driver_of(m)->start(m->host->loop, &spec, &events, m, &m->vm, err);
+}
+
+static int open_guest(struct machine *m, struct cl_err *err)
+{
     uint64_t first = m->origin == VM_BOOT ? GUEST_STREAMS_BOOTED : GUEST_STREAMS_RESTORED;
-    return guest_new(m->host->loop, driver_of(m)->channel(m->vm), first, &guest_events, m,
-                     &m->guest, err);
+    return vm_body_open(&m->body, m->template, m->origin, m->host->state_dir, err) < 0
+               ? -1
+               : guest_new(m->host->loop, m->body.channel, first, &guest_events, m, &m->guest, err);
 }
 
 /* Only what a sweep can find may run. */
-static void let_start(struct machine *m)
+static void let_start(struct machine *m, uint64_t deadline_ns)
 {
     struct cl_err err = {0};
     m->saved.guard_pid = driver_of(m)->guard_pid(m->vm);
@@ -569,7 +649,7 @@ static void let_start(struct machine *m)
     if (vm_state_save(m->host->state_dir, &m->saved, &err) < 0)
         fail_machine(m, &err);
     else
-        machine_set_deadline(m, cl_now_ns() + m->host->park_ttl_ns);
+        machine_set_deadline(m, deadline_ns);
 }
 
 int machine_start(struct machine_host *host, struct template *template, enum vm_origin origin,
@@ -586,6 +666,7 @@ int machine_start(struct machine_host *host, struct template *template, enum vm_
                           .origin = origin,
                           .state = MACHINE_STARTING,
                           .warm = warm,
+                          .body = VM_BODY_NONE,
                           .uid_slot = take_uid(host)};
     host->count++;
     (void)snprintf(m->saved.name, sizeof m->saved.name, "vm-%llu",
@@ -602,16 +683,18 @@ int machine_start(struct machine_host *host, struct template *template, enum vm_
     if (rc == 0) /* before there is a guardian: a sweep finds the cgroups in any case */
         rc = vm_state_save(host->state_dir, &m->saved, err);
     if (rc == 0)
+        rc = open_guest(m, err);
+    if (rc == 0)
         rc = start_vm(m, err);
     if (rc < 0) {
-        CL_ASSERT(!m->vm); /* guest_new() cannot fail after a start but for memory */
+        guest_free(m->guest, err);
         (void)cgroup_remove(&m->cgroup);
         vm_state_forget(host->state_dir, m->saved.name);
         machine_destroy(m);
         return -1;
     }
     cl_timer_start(&m->timeout, host->start_timeout_ns);
-    let_start(m);
+    let_start(m, cl_now_ns() + host->park_ttl_ns);
     *ret_machine = m;
     return 0;
 }
@@ -621,6 +704,15 @@ int machine_park(struct machine *m, struct cl_err *err)
     CL_ASSERT(m->state == MACHINE_READY);
     m->state = MACHINE_PARKED;
     return driver_of(m)->pause(m->vm, err);
+}
+
+static int take_grant(struct machine *m, const struct net_grant *grant, struct cl_err *err)
+{
+    m->grant = cl_zalloc(sizeof *m->grant);
+    if (!m->grant)
+        return cl_fail(err, CL_E_NOMEM, 0, "a grant of network");
+    *m->grant = *grant;
+    return make_net_cgroup(m, err);
 }
 
 int machine_claim(struct machine *m, const struct machine_claim *claim,
@@ -639,10 +731,10 @@ int machine_claim(struct machine *m, const struct machine_claim *claim,
     machine_set_deadline(m, claim->deadline_ns);
     cl_timer_start(&m->timeout, m->host->start_timeout_ns);
     m->disk_bytes = claim->scratch_bytes ? claim->scratch_bytes : DISK_DEFAULT_MIB * CL_MIB;
-    if ((claim->grant && make_net_cgroup(m, err) < 0) ||
+    if ((claim->grant && take_grant(m, claim->grant, err) < 0) ||
         vm_state_save(m->host->state_dir, s, err) < 0 ||
         driver_of(m)->grow_disk(m->vm, m->disk_bytes, err) < 0 ||
-        (claim->grant && start_net(m, claim->grant, err) < 0) ||
+        (claim->grant && start_net(m, err) < 0) ||
         (parked && driver_of(m)->resume(m->vm, err) < 0) ||
         send_identity(m, claim->unit_id, claim, err) < 0)
         return -1;
@@ -655,8 +747,177 @@ int machine_snapshot(struct machine *m, vm_done_fn *done, void *arg, struct cl_e
     return driver_of(m)->snapshot(m->vm, done, arg, err);
 }
 
+/* --- rest ---------------------------------------------------------------------------------------
+ */
+
+static void tell_rest(struct machine *m, const struct cl_err *err)
+{
+    vm_done_fn *done = m->rest_done;
+    m->rest_done = NULL;
+    if (done)
+        done(m->rest_arg, err);
+}
+
+/* Its guest runs, or is about to in its frozen VM. */
+static void become_claimed_again(struct machine *m)
+{
+    m->state = MACHINE_CLAIMED;
+    cl_timer_stop(&m->timeout);
+    rest_free(m->rest);
+    m->rest = NULL;
+    guest_set_resting(m->guest, false);
+    m->clock_asked_ns = 0;
+    machine_check_clock(m);
+}
+
+/* The way to rest ends where it began. */
+static void stay_awake(struct machine *m, const struct cl_err *why)
+{
+    struct cl_err err = {0}, reason = *why;
+    if (driver_of(m)->resume(m->vm, &err) < 0) {
+        fail_machine(m, &err);
+        return;
+    }
+    become_claimed_again(m);
+    (void)!limit_cgroup(m, copies_of(m), NULL); /* it may hold more than that for a moment */
+    tell_rest(m, &reason);
+}
+
+static void on_saved(void *arg, const struct cl_err *err)
+{
+    struct machine *m = arg;
+    struct cl_err why = {0};
+    struct vm_stats stats;
+    if (m->state != MACHINE_SAVING)
+        return; /* it ends */
+    cl_timer_stop(&m->timeout);
+    if (err)
+        why = *err;
+    if (err || rest_seal(m->rest, &why) < 0) {
+        stay_awake(m, &why);
+        return;
+    }
+    if (driver_of(m)->stats(m->vm, &stats, NULL) == 0)
+        m->spent_cpu_ns += stats.cpu_ns;
+    m->state = MACHINE_LEAVING;
+    driver_of(m)->stop(m->vm);
+}
+
+int machine_rest(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err)
+{
+    CL_ASSERT(m->state == MACHINE_CLAIMED);
+    if (!driver_of(m)->save)
+        return cl_fail(err, CL_E_UNIMPL, 0, "VMs of the driver '%s' cannot be paused",
+                       driver_of(m)->name);
+    if (m->broken)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "the VM is ending");
+    if (rest_new(m->host->loop, &m->rest, err) < 0)
+        return -1;
+    if (limit_cgroup(m, 2 * copies_of(m), err) < 0 ||
+        driver_of(m)->save(m->vm, rest_files(m->rest), on_saved, m, err) < 0) {
+        rest_free(m->rest);
+        m->rest = NULL;
+        return -1;
+    }
+    m->state = MACHINE_SAVING;
+    m->rest_done = done;
+    m->rest_arg = arg;
+    m->rest_why = (struct cl_err){0};
+    guest_set_resting(m->guest, true);
+    cl_timer_stop(&m->clock);
+    cl_timer_start(&m->timeout, m->host->start_timeout_ns);
+    return 0;
+}
+
+/* A monitor for what is in m->rest. */
+static int start_waking(struct machine *m, struct cl_err *err)
+{
+    if (limit_cgroup(m, copies_of(m), err) < 0 || start_vm(m, err) < 0)
+        return -1;
+    m->state = MACHINE_WAKING;
+    cl_timer_start(&m->timeout, m->host->start_timeout_ns);
+    let_start(m, m->deadline_ns);
+    return 0;
+}
+
+static void on_stored(void *arg, const struct cl_err *err)
+{
+    struct machine *m = arg;
+    struct cl_err why = {0};
+    m->state = MACHINE_AT_REST;
+    if (!err) {
+        tell_rest(m, NULL);
+        return;
+    }
+    m->rest_why = *err;
+    if (start_waking(m, &why) < 0)
+        fail_machine(m, &why);
+}
+
+/* Its VM and its network are gone. */
+static void store(struct machine *m)
+{
+    struct cl_err err = {0};
+    vm_net_free(m->net);
+    m->net = NULL;
+    m->state = MACHINE_STORING;
+    if (rest_store(m->rest, m->host->state_dir, on_stored, m, &err) < 0)
+        on_stored(m, &err);
+}
+
+static void on_loaded(void *arg, const struct cl_err *err)
+{
+    struct machine *m = arg;
+    struct cl_err why = {0};
+    m->state = MACHINE_AT_REST;
+    if (!err && start_waking(m, &why) == 0)
+        return;
+    if (!err)
+        rest_drop(m->rest);
+    tell_rest(m, err ? err : &why);
+}
+
+int machine_wake(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err)
+{
+    CL_ASSERT(m->state == MACHINE_AT_REST);
+    if (rest_load(m->rest, on_loaded, m, err) < 0)
+        return -1;
+    m->state = MACHINE_LOADING;
+    m->rest_done = done;
+    m->rest_arg = arg;
+    return 0;
+}
+
+static void has_woken(struct machine *m)
+{
+    struct cl_err err = {0}, why = m->rest_why;
+    if (m->grant && start_net(m, &err) < 0) { /* nobody would see its packets */
+        fail_machine(m, &err);
+        return;
+    }
+    become_claimed_again(m);
+    tell_rest(m, why.code ? &why : NULL);
+}
+
+static bool falls_asleep_again(struct machine *m, const struct cl_err *why)
+{
+    if (rest_bytes(m->rest) == 0 || !m->rest_done)
+        return false; /* it never got to the disk */
+    m->state = MACHINE_AT_REST;
+    cl_timer_stop(&m->timeout);
+    rest_drop(m->rest);
+    tell_rest(m, why);
+    return true;
+}
+
+uint64_t machine_rest_bytes(const struct machine *m)
+{
+    return m->rest ? rest_bytes(m->rest) : 0;
+}
+
 void machine_set_deadline(struct machine *m, uint64_t deadline_ns)
 {
+    m->deadline_ns = deadline_ns;
     if (m->vm)
         driver_of(m)->set_deadline(m->vm, deadline_ns);
 }
@@ -678,13 +939,19 @@ void machine_stop(struct machine *m)
     if (m->state == MACHINE_ENDING)
         return;
     m->state = MACHINE_ENDING;
-    if (m->vm)
+    m->rest_done = NULL;
+    if (m->vm) {
         driver_of(m)->stop(m->vm);
+        return;
+    }
+    rest_free(m->rest);
+    m->rest = NULL;
+    cl_timer_start(&m->timeout, 0); /* on_end never comes inside a call */
 }
 
 uint64_t machine_disk_promised(const struct machine *m)
 {
-    uint64_t taken = m->vm ? driver_of(m)->disk_taken(m->vm) : m->disk_bytes;
+    uint64_t taken = m->body.disk >= 0 ? vm_body_disk_taken(&m->body) : m->disk_bytes;
     return taken < m->disk_bytes ? m->disk_bytes - taken : 0;
 }
 
@@ -720,9 +987,14 @@ bool machine_is_parked(const struct machine *m)
 
 int machine_stats(const struct machine *m, struct vm_stats *ret_stats, struct cl_err *err)
 {
-    if (!m->vm)
+    struct vm_stats stats = {0};
+    if (!m->vm && m->spent_cpu_ns == 0)
         return cl_fail(err, CL_E_STATE, 0, "the VM has ended");
-    return driver_of(m)->stats(m->vm, ret_stats, err);
+    if (m->vm && m->state != MACHINE_LEAVING && driver_of(m)->stats(m->vm, &stats, err) < 0)
+        return -1;
+    stats.cpu_ns += m->spent_cpu_ns;
+    *ret_stats = stats;
+    return 0;
 }
 
 int machine_ask_counts(struct machine *m, struct vm_counts_query *query, struct cl_err *err)

@@ -1,6 +1,6 @@
 /* worker/qemu_io.c - the processes, sockets and monitor of QEMU VMs; see worker/qemu.h.
  *
- *   NONE -> SPAWNED -> UP <-> PAUSED
+ *   NONE -> SPAWNED -> UP <-> PAUSED <- SAVING_CLONE <- UP
  *              \        \-> SAVING
  *               \___________/---> ENDING -> freed
  */
@@ -21,12 +21,20 @@
 
 enum { QMP_LINES_PER_TURN = 32 };
 
-enum qemu_state { QEMU_SPAWNED = 1, QEMU_UP, QEMU_PAUSED, QEMU_SAVING, QEMU_ENDING };
+enum qemu_state {
+    QEMU_SPAWNED = 1,
+    QEMU_UP,
+    QEMU_PAUSED,
+    QEMU_SAVING,
+    QEMU_SAVING_CLONE,
+    QEMU_ENDING
+};
 
 struct qemu_vm {
     struct vm base;
     enum qemu_state state;
-    int qmp; /* owned */
+    bool goes_on; /* from a rest */
+    int qmp;      /* owned */
     struct cl_fd_watch qmp_watch;
     struct cl_buf qmp_in;
 };
@@ -57,6 +65,36 @@ static void give_up(struct qemu_vm *q, enum cl_code code, const char *text)
     vm_process_kill(&q->base.process, code, text);
 }
 
+static const char cont_command[] = "{\"execute\":\"cont\"}\n";
+
+static void on_migrated(struct qemu_vm *q)
+{
+    struct cl_err err = {0};
+    if (q->state == QEMU_SAVING) {
+        vm_base_finish_save(&q->base, NULL);
+        give_up(q, CL_E_CANCELLED, "its snapshot is made");
+    } else if (q->state == QEMU_SAVING_CLONE) {
+        q->state = QEMU_PAUSED;
+        vm_base_finish_save(&q->base, NULL);
+    } else if (q->state == QEMU_SPAWNED && q->goes_on && qmp_send(q, cont_command, &err) < 0) {
+        give_up(q, err.code, err.text); /* it was saved frozen */
+    }
+}
+
+/* A save that fails leaves the VM as it was: frozen, and good to go on. */
+static void on_failed(struct qemu_vm *q, const char *text)
+{
+    struct cl_err err = {0};
+    const char *why = text[0] ? text : "QEMU could not restore or save the VM";
+    if (q->state != QEMU_SAVING_CLONE) {
+        give_up(q, CL_E_GUEST, why);
+        return;
+    }
+    q->state = QEMU_PAUSED;
+    (void)cl_fail(&err, CL_E_UNAVAILABLE, 0, "the VM could not be saved: %s", why);
+    vm_base_finish_save(&q->base, &err);
+}
+
 static void on_qmp_line(struct qemu_vm *q, const struct qmp_line *line)
 {
     switch (line->kind) {
@@ -67,15 +105,11 @@ static void on_qmp_line(struct qemu_vm *q, const struct qmp_line *line)
         }
         break;
     case QMP_MIGRATED:
-        if (q->state == QEMU_SAVING) {
-            vm_base_finish_save(&q->base, NULL);
-            give_up(q, CL_E_CANCELLED, "its snapshot is made");
-        }
+        on_migrated(q);
         break;
     case QMP_MIGRATE_FAILED:
     case QMP_ERROR:
-        give_up(q, CL_E_GUEST,
-                line->text[0] ? line->text : "QEMU could not restore or save the VM");
+        on_failed(q, line->text);
         break;
     case QMP_OTHER:
     case QMP_GREETING:
@@ -147,15 +181,17 @@ static void on_started(void *arg)
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-static int open_ends(struct qemu_vm *q, struct vm_fds *far, struct cl_err *err)
+static int open_ends(struct qemu_vm *q, const struct vm_spec *spec, struct vm_fds *far,
+                     struct cl_err *err)
 {
     struct template *t = q->base.template;
     bool boot = q->base.origin == VM_BOOT;
+    int state = spec->rest ? spec->rest->state : t->state_fd;
     if (vm_process_open(&q->base.process, far, err) < 0 ||
-        vm_pair(SOCK_STREAM, &q->base.channel, &far->at[QEMU_FD_CHANNEL], err) < 0 ||
+        vm_base_open_body(&q->base, &far->at[QEMU_FD_CHANNEL], &far->at[QEMU_FD_DISK], err) < 0 ||
         vm_pair(SOCK_STREAM, &q->qmp, &far->at[QEMU_FD_QMP], err) < 0 ||
         vm_reopen(t->ram_fd, O_RDWR, &far->at[QEMU_FD_RAM], err) < 0 ||
-        vm_reopen(t->state_fd, boot ? O_RDWR : O_RDONLY, &far->at[QEMU_FD_STATE], err) < 0 ||
+        vm_reopen(state, boot ? O_RDWR : O_RDONLY, &far->at[QEMU_FD_STATE], err) < 0 ||
         vm_reopen(t->rootfs_fd, O_RDONLY, &far->at[QEMU_FD_ROOTFS], err) < 0)
         return -1;
     if (!boot)
@@ -205,8 +241,7 @@ static const char save_command[] =
 static int start_all(struct qemu_vm *q, const struct vm_spec *spec, struct vm_fds *far,
                      struct cl_err *err)
 {
-    if (open_ends(q, far, err) < 0 ||
-        vm_base_open_disk(&q->base, spec, &far->at[QEMU_FD_DISK], err) < 0 ||
+    if (open_ends(q, spec, far, err) < 0 ||
         vm_base_open_wire(&q->base, SOCK_DGRAM, &far->at[QEMU_FD_WIRE], err) < 0 ||
         qmp_send(q, spec->origin == VM_BOOT ? boot_commands : clone_commands, err) < 0 ||
         cl_fd_watch_init(&q->qmp_watch, q->base.process.loop, q->qmp, CL_READ, on_qmp, q, err) < 0)
@@ -224,6 +259,7 @@ static int qemu_start(struct cl_loop *loop, const struct vm_spec *spec,
         return cl_fail(err, CL_E_NOMEM, 0, "vm");
     vm_base_init(&q->base, &birth);
     q->state = QEMU_SPAWNED;
+    q->goes_on = spec->rest != NULL;
     q->qmp = -1;
     cl_buf_init(&q->qmp_in, QMP_LINE_MAX);
     struct vm_fds far;
@@ -249,19 +285,19 @@ static int qemu_pause(struct vm *vm, struct cl_err *err)
 static int qemu_resume(struct vm *vm, struct cl_err *err)
 {
     of(vm)->state = QEMU_UP;
-    return qmp_send(of(vm), "{\"execute\":\"cont\"}\n", err);
+    return qmp_send(of(vm), cont_command, err);
 }
 
 static int qemu_grow_disk(struct vm *vm, uint64_t bytes, struct cl_err *err)
 {
     char text[128];
-    if (vm->disk < 0 || bytes <= vm->disk_bytes)
+    if (vm->body->disk < 0 || bytes <= vm->body->disk_bytes)
         return 0;
     (void)snprintf(text, sizeof text,
                    "{\"execute\":\"block_resize\",\"arguments\":{\"device\":\"scratch\","
                    "\"size\":%" PRIu64 "}}\n",
                    bytes);
-    vm->disk_bytes = bytes;
+    vm->body->disk_bytes = bytes;
     return qmp_send(of(vm), text, err);
 }
 
@@ -278,9 +314,28 @@ static int qemu_snapshot(struct vm *vm, vm_done_fn *done, void *arg, struct cl_e
     return 0;
 }
 
+/* Its memory is private, so that it goes into the stream with the rest; by default no faster than a
+ * gigabit line. */
+static int qemu_save(struct vm *vm, const struct vm_rest *rest, vm_done_fn *done, void *arg,
+                     struct cl_err *err)
+{
+    static const char prepare[] =
+        "{\"execute\":\"stop\"}\n"
+        "{\"execute\":\"migrate-set-parameters\",\"arguments\":{\"max-bandwidth\":68719476736}}\n";
+    struct qemu_vm *q = of(vm);
+    CL_ASSERT(vm->origin == VM_CLONE && q->state == QEMU_UP);
+    CL_AUTO(cl_closep) int state = -1;
+    if (vm_reopen(rest->state, O_RDWR, &state, err) < 0 || qmp_send(q, prepare, err) < 0 ||
+        qmp_send_fd(q, getfd_command, &state, err) < 0 || qmp_send(q, save_command, err) < 0)
+        return -1;
+    q->state = QEMU_SAVING_CLONE;
+    vm_base_await_save(vm, done, arg);
+    return 0;
+}
+
 #define QEMU_VERBS \
     .start = qemu_start, .pause = qemu_pause, .resume = qemu_resume, .grow_disk = qemu_grow_disk, \
-    .snapshot = qemu_snapshot, VM_BASE_VERBS
+    .save = qemu_save, .snapshot = qemu_snapshot, VM_BASE_VERBS
 
 static const struct vm_driver qemu_tcg = {.name = "qemu/tcg", QEMU_VERBS};
 static const struct vm_driver qemu_kvm = {.name = "qemu/kvm", QEMU_VERBS};

@@ -292,8 +292,8 @@ static void begin_file(struct relay *r)
 {
     static const struct guest_stream_events events = {file_frame, on_room, file_close};
     struct cl_err err = {0};
-    if (r->unit->state != UNIT_RUNNING) {
-        finish_with(r, CL_E_STATE, "the sandbox does not run");
+    if (unit_check_runs(r->unit, &err) < 0) {
+        finish(r, &err);
         return;
     }
     Cloche__V1__GuestFileOp op = CLOCHE__V1__GUEST_FILE_OP__INIT;

@@ -15,7 +15,7 @@
 
 enum {
     PROTOCOL_MAJOR = 1,
-    PROTOCOL_MINOR = 2, /* 1: UnitWatched, 2: networks */
+    PROTOCOL_MINOR = 3, /* 1: UnitWatched, 2: networks, 3: pause */
     LOAD_EVERY_S = 5,
     LOAD_SOON_MS = 100, /* at most ten a second */
     RENEW_MAX = 1000,
@@ -300,7 +300,25 @@ static void on_exec_ended(void *arg, struct unit *u, struct exec *e)
     (void)send_body(arg, &body);
 }
 
-const struct unit_events session_unit_events = {on_started, on_ended, on_exec_ended, on_watched};
+static void on_idle(void *arg, struct unit *u)
+{
+    Cloche__V1__UnitIdle m = CLOCHE__V1__UNIT_IDLE__INIT;
+    const struct session *s = arg;
+    if (!s->greeted || s->minor < 3)
+        return; /* nobody to hear it; in the end it ends */
+    m.lease_id = u->assign->lease_id;
+    m.fence = u->assign->fence;
+    SESSION_REQUEST(body, IDLE, idle, &m);
+    (void)send_body(arg, &body);
+}
+
+static void on_room(void *arg)
+{
+    load_soon(arg);
+}
+
+const struct unit_events session_unit_events = {on_started, on_ended, on_exec_ended,
+                                                on_watched, on_idle,  on_room};
 
 static void send_lost(struct session *s, const struct lost *l)
 {
@@ -354,6 +372,8 @@ static void describe(const struct unit *u, Cloche__V1__RunningUnit *row)
     row->lease_id = u->assign->lease_id;
     row->fence = u->assign->fence;
     row->expires_unix_ns = unit_expires_wall_ns(u);
+    row->paused = unit_is_paused(u);
+    row->image_bytes = unit_image_bytes(u);
     if (!u->machine)
         return;
     const struct vm_driver *driver = machine_template(u->machine)->driver;
@@ -402,8 +422,9 @@ static void on_renewed(struct session *s, const Cloche__V1__RenewAck *ack)
 
 /* --- what the scheduler says ------------------------------------------------------------------ */
 
-static int check_room(const struct session *s, const Cloche__V1__Resources *r, struct cl_err *err)
+static int check_room(void *session, const Cloche__V1__Resources *r, struct cl_err *err)
 {
+    const struct session *s = session;
     const struct units *us = s->o.units;
     uint64_t vcpu = r ? (uint64_t)r->vcpus * 1000 : 0, mem = r ? r->memory_mib : 0;
     bool fits = us->used_slots < s->o.slots &&
@@ -413,19 +434,31 @@ static int check_room(const struct session *s, const Cloche__V1__Resources *r, s
 }
 
 /* All disks full at once must leave the reserve untouched. */
-static int check_scratch(const struct session *s, const Cloche__V1__Resources *r,
-                         struct cl_err *err)
+static int check_disk_for(const struct session *s, uint64_t need, const char *what,
+                          struct cl_err *err)
 {
-    uint64_t need = (r && r->disk_mib ? r->disk_mib : DISK_DEFAULT_MIB) * CL_MIB, left;
+    uint64_t left;
     uint64_t promised = units_disk_promised(s->o.units);
     if (cl_disk_free(s->o.disk_dir, &left, NULL) < 0 || left >= s->o.disk_reserve + promised + need)
         return 0;
     return cl_fail(err, CL_E_QUOTA, 0,
-                   "its disk has no room for the scratch disk: %llu MiB, where %llu are free, %llu "
+                   "its disk has no room for %s: %llu MiB, where %llu are free, %llu "
                    "promised to others and %llu kept in reserve",
-                   (unsigned long long)(need / CL_MIB), (unsigned long long)(left / CL_MIB),
+                   what, (unsigned long long)(need / CL_MIB), (unsigned long long)(left / CL_MIB),
                    (unsigned long long)(promised / CL_MIB),
                    (unsigned long long)(s->o.disk_reserve / CL_MIB));
+}
+
+static int check_scratch(const struct session *s, const Cloche__V1__Resources *r,
+                         struct cl_err *err)
+{
+    uint64_t need = (r && r->disk_mib ? r->disk_mib : DISK_DEFAULT_MIB) * CL_MIB;
+    return check_disk_for(s, need, "the scratch disk", err);
+}
+
+static int check_image(void *session, uint64_t bytes, struct cl_err *err)
+{
+    return check_disk_for(session, bytes, "a paused sandbox", err);
 }
 
 static void on_assign(struct session *s, const Cloche__V1__Assign *a)
@@ -622,7 +655,10 @@ int session_new(const struct session_options *options, struct session **ret_sess
                           .awake_ns = cl_now_ns()};
     cl_list_init(&s->lost);
     s->commands = (struct commands){
-        .loop = options->loop, .units = options->units, .reply = on_reply, .arg = s};
+        .loop = options->loop,
+        .units = options->units,
+        .host = {.reply = on_reply, .check_disk = check_image, .check_room = check_room},
+        .arg = s};
     commands_init(&s->commands);
     if (rpc_channel_new(options->loop, options->target, options->tls, &s->channel, err) < 0 ||
         cl_timer_init(&s->load, options->loop, send_load, s, err) < 0 ||

@@ -1,8 +1,13 @@
 /* worker/unit.h - a job or a sandbox on this worker: one lease, one VM, its execs.
  *
- *   CLAIMING ─► IDENTIFYING ─► RUNNING ─► ENDING ─► ENDED ─► (acknowledged) KEPT ─► freed
- *       └────────────┴───────────────────────┘
- * KEPT: only the output remains, for an hour.
+ *                              ┌─ PAUSING ─► PAUSED ─► RESUMING ─┐
+ *                              │◄────┘ failed  ▲ failed └──┤      │
+ *                              │               └───────────┘      │
+ *   CLAIMING ─► IDENTIFYING ─► RUNNING ◄──────────────────────────┘
+ *       └────────────┴─────────────┴─► ENDING ─► ENDED ─► (acknowledged) KEPT ─► freed
+ *
+ * A sandbox ends from any of the upper three as from RUNNING.  PAUSED: its VM is at rest and takes
+ * none of this worker's room but the disk's.  KEPT: only the output remains, for an hour.
  *
  * Owns:    its machine, its execs.  Borrows the units (container).
  * Thread:  the worker loop.
@@ -18,16 +23,22 @@
 #include "worker/watch.h"
 
 enum {
-    UNITS_MAX = 4096,     /* units held, with those that only keep output */
-    UNIT_EXECS_MAX = 256, /* of one sandbox, ended ones included; the oldest goes */
-    UNIT_KEEP_S = 3600,   /* output lives this long after the end */
-    UNIT_TAIL = 65536,    /* of each stream, for the terminal record */
+    UNITS_MAX = 4096,        /* units held, with those that only keep output */
+    UNITS_PAUSED_MAX = 1024, /* without it small ones would take all that UNITS_MAX has */
+    UNIT_EXECS_MAX = 256,    /* of one sandbox, ended ones included; the oldest goes */
+    UNIT_KEEP_S = 3600,      /* output lives this long after the end */
+    UNIT_TAIL = 65536,       /* of each stream, for the terminal record */
+    UNIT_IDLE_EVERY_S = 5,   /* the scheduler is told of one that is to be paused ... */
+    UNIT_IDLE_MAX_S = 60,    /* ... for so long; then it ends */
 };
 
 enum unit_state {
     UNIT_CLAIMING = 1,
     UNIT_IDENTIFYING,
     UNIT_RUNNING,
+    UNIT_PAUSING,
+    UNIT_PAUSED,
+    UNIT_RESUMING,
     UNIT_ENDING,
     UNIT_ENDED,
     UNIT_KEPT
@@ -50,7 +61,10 @@ struct unit {
     bool renewed;
     uint64_t deadline_ns; /* of the lease, monotonic */
     uint64_t assigned_ns, ready_ns;
-    uint64_t expires_ns;         /* sandbox: idle end; 0 = none */
+    uint64_t expires_ns;    /* sandbox: idle end; 0 = none */
+    uint64_t idle_since_ns; /* it passed, and the sandbox is to be paused then; 0 = it did not */
+    uint64_t keep_ns;       /* how long it is kept once it is paused */
+    bool has_room;          /* counted as used */
     Cloche__V1__Outcome outcome; /* of the unit, once decided */
     Cloche__V1__Reason reason;
     char message[CL_ERR_TEXT];
@@ -61,6 +75,7 @@ struct unit {
     struct cl_timer timer;               /* idle TTL, hard end, later the hour of output */
     unsigned users;                      /* relays that hold it */
     struct cl_list waiters;              /* of struct unit_waiter: told at each change */
+    struct cl_list changes;              /* of struct unit_change: pause or resume, under way */
 };
 
 struct exec_slot {
@@ -83,6 +98,10 @@ struct unit_events {
     /* What its user code did, less what is over the rate: *m is whole but for the receiver's own
      * part.  False: it could not be passed on. */
     bool (*on_watched)(void *arg, struct unit *u, Cloche__V1__UnitWatched *m);
+    /* It is idle, and to be paused. */
+    void (*on_idle)(void *arg, struct unit *u);
+    /* It takes more room, or less. */
+    void (*on_room)(void *arg);
 };
 
 struct units {
@@ -121,6 +140,27 @@ bool unit_is_live(const struct unit *u);
 Cloche__V1__GuestSeparation unit_separation(bool is_shared);
 
 /* Sandboxes. */
+/* Nothing but the end may be asked of one that does not run: STATE, with the remedy. */
+int unit_check_runs(const struct unit *u, struct cl_err *err) CL_MUST;
+/* Put it to rest for at most keep_ns; `done` comes once, with what it became.  On an error it goes
+ * on. A paused one is done at once, and kept as long as it was. */
+typedef void unit_done_fn(void *arg, const struct cl_err *err);
+struct unit_change {
+    struct cl_list link; /* the caller's storage; unlink it to forget the change */
+    unit_done_fn *done;
+    void *arg;
+};
+int unit_pause(struct unit *u, uint64_t keep_ns, struct unit_change *change,
+               struct cl_err *err) CL_MUST;
+/* Let it go on; ttl_ns 0 = as before.  On an error it stays paused.  The caller has seen that there
+ * is room. */
+int unit_resume(struct unit *u, uint64_t ttl_ns, struct unit_change *change,
+                struct cl_err *err) CL_MUST;
+bool unit_is_paused(const struct unit *u);
+/* May one more be paused?  TOOBIG. */
+int units_check_paused(const struct units *us, struct cl_err *err) CL_MUST;
+/* What it takes of the disk while it is paused. */
+uint64_t unit_image_bytes(const struct unit *u);
 int unit_exec(struct unit *u, const Cloche__V1__ExecStartCommand *start, struct exec **ret_exec,
               struct cl_err *err) CL_MUST;
 /* User code is about to run outside of an exec (a cell): checks that this is a sandbox that runs.

@@ -38,6 +38,9 @@ static bool is_job(const struct unit *u)
 
 static void count(struct unit *u, bool add)
 {
+    if (u->has_room == add)
+        return;
+    u->has_room = add;
     const Cloche__V1__Resources *r = u->assign->resources;
     uint64_t vcpu = r ? (uint64_t)r->vcpus * 1000 : 0, mem = r ? r->memory_mib : 0;
     struct units *us = u->units;
@@ -96,9 +99,21 @@ static void abort_execs(struct unit *u)
     }
 }
 
+static void tell_changes(struct unit *u, const struct cl_err *err)
+{
+    while (!cl_list_empty(&u->changes)) {
+        struct unit_change *c = CL_LIST_ENTRY(u->changes.next, struct unit_change, link);
+        cl_list_unlink(&c->link);
+        c->done(c->arg, err);
+    }
+}
+
 /* The VM is gone, or there never was one. */
 static void become_ended(struct unit *u)
 {
+    struct cl_err over = {0};
+    (void)cl_fail(&over, CL_E_STATE, 0, "the sandbox ended: %.200s", u->message);
+    tell_changes(u, &over);
     abort_execs(u);
     count(u, false);
     cl_timer_stop(&u->timer);
@@ -144,6 +159,20 @@ static void machine_gone(void *arg, const struct cl_err *why)
     become_ended(u);
 }
 
+/* Its time to live passed, and that is not its end: the scheduler has to pause it. */
+static bool waits_to_be_paused(struct unit *u, uint64_t now)
+{
+    if (u->state != UNIT_RUNNING || !u->assign->pause_on_idle)
+        return false;
+    if (u->idle_since_ns == 0)
+        u->idle_since_ns = now;
+    if (now - u->idle_since_ns > UNIT_IDLE_MAX_S * CL_NS_PER_S)
+        return false;
+    u->units->events.on_idle(u->units->arg, u);
+    cl_timer_start(&u->timer, UNIT_IDLE_EVERY_S * CL_NS_PER_S);
+    return true;
+}
+
 static void on_timer(void *arg)
 {
     struct unit *u = arg;
@@ -159,8 +188,11 @@ static void on_timer(void *arg)
         cl_timer_start(&u->timer, u->expires_ns - now);
         return;
     }
+    if (u->state == UNIT_PAUSING || u->state == UNIT_RESUMING || waits_to_be_paused(u, now))
+        return;
     unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_CANCELLED, CLOCHE__V1__REASON__REASON_EXPIRED,
-             "its time to live passed");
+             u->state == UNIT_PAUSED ? "it was paused for as long as it was to be kept"
+                                     : "its time to live passed");
 }
 
 void unit_acknowledged(struct unit *u)
@@ -436,6 +468,7 @@ int unit_assign(struct units *us, const Cloche__V1__Assign *assign, uint64_t dea
     cl_list_init(&u->link);
     cl_list_init(&u->execs);
     cl_list_init(&u->waiters);
+    cl_list_init(&u->changes);
     const Cloche__V1__Resources *r = assign->resources;
     struct pool_want want = {.template = u->assign->template_,
                              .memory_mib = r ? r->memory_mib : 0,
@@ -498,8 +531,9 @@ static bool is_used(const struct unit *u)
 
 void unit_touch(struct unit *u)
 {
-    if (is_job(u) || u->assign->ttl_ns == 0 || !unit_is_live(u))
+    if (is_job(u) || u->assign->ttl_ns == 0 || u->state > UNIT_RUNNING)
         return;
+    u->idle_since_ns = 0;
     u->expires_ns = cl_now_ns() + u->assign->ttl_ns;
     if (is_used(u))
         cl_timer_stop(&u->timer); /* not idle */
@@ -512,14 +546,18 @@ uint64_t unit_expires_wall_ns(const struct unit *u)
     uint64_t now = cl_now_ns();
     if (is_job(u) || u->assign->ttl_ns == 0 || !unit_is_live(u) || u->expires_ns == 0)
         return 0;
-    uint64_t left = is_used(u) ? u->assign->ttl_ns : u->expires_ns > now ? u->expires_ns - now : 0;
+    uint64_t left = u->state == UNIT_RUNNING && is_used(u) ? u->assign->ttl_ns
+                    : u->expires_ns > now                  ? u->expires_ns - now
+                                                           : 0;
     return cl_wall_ns() + left;
 }
 
 int unit_extend(struct unit *u, uint64_t ttl_ns, struct cl_err *err)
 {
-    if (is_job(u) || !unit_is_live(u))
-        return cl_fail(err, CL_E_STATE, 0, "only a live sandbox can be extended");
+    if (is_job(u))
+        return cl_fail(err, CL_E_STATE, 0, "only a sandbox can be extended");
+    if (unit_check_runs(u, err) < 0)
+        return -1;
     u->assign->ttl_ns = ttl_ns;
     unit_touch(u);
     return 0;
@@ -538,11 +576,142 @@ static void drop_oldest_exec(struct unit *u)
     }
 }
 
+/* --- pause and resume ---------------------------------------------------------------------------
+ */
+
+int unit_check_runs(const struct unit *u, struct cl_err *err)
+{
+    switch (u->state) {
+    case UNIT_RUNNING:
+        return 0;
+    case UNIT_PAUSING:
+    case UNIT_PAUSED:
+        return cl_fail(err, CL_E_STATE, 0, "the sandbox is paused; resume it first");
+    case UNIT_RESUMING:
+        return cl_fail(err, CL_E_STATE, 0, "the sandbox is being resumed; try again in a moment");
+    case UNIT_CLAIMING:
+    case UNIT_IDENTIFYING:
+    case UNIT_ENDING:
+    case UNIT_ENDED:
+    case UNIT_KEPT:
+        break;
+    }
+    return cl_fail(err, CL_E_STATE, 0, "the sandbox does not run");
+}
+
+bool unit_is_paused(const struct unit *u)
+{
+    return u->state == UNIT_PAUSED;
+}
+
+uint64_t unit_image_bytes(const struct unit *u)
+{
+    return u->state == UNIT_PAUSED ? machine_rest_bytes(u->machine) : 0;
+}
+
+int units_check_paused(const struct units *us, struct cl_err *err)
+{
+    unsigned n = 0;
+    for (const struct cl_list *l = us->all.next; l != &us->all; l = l->next) {
+        enum unit_state state =
+            ((const struct unit *)(const void *)l)->state; /* link comes first */
+        n += state == UNIT_PAUSING || state == UNIT_PAUSED;
+    }
+    if (n >= UNITS_PAUSED_MAX)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "%d sandboxes are paused on its worker",
+                       UNITS_PAUSED_MAX);
+    return 0;
+}
+_Static_assert(offsetof(struct unit, link) == 0, "units_check_paused() relies on it");
+
+static void run_again(struct unit *u)
+{
+    set_state(u, UNIT_RUNNING);
+    unit_touch(u);
+}
+
+static void has_paused(void *arg, const struct cl_err *err)
+{
+    struct unit *u = arg;
+    if (err) {
+        run_again(u);
+    } else {
+        u->expires_ns = cl_now_ns() + u->keep_ns;
+        cl_timer_start(&u->timer, u->keep_ns);
+        count(u, false);
+        set_state(u, UNIT_PAUSED);
+        u->units->events.on_room(u->units->arg);
+    }
+    log_event(LOG_UNIT_PAUSED, "unit=%s bytes=%llu text='%s'", u->assign->unit_id,
+              (unsigned long long)unit_image_bytes(u), err ? err->text : "");
+    tell_changes(u, err);
+}
+
+static void has_resumed(void *arg, const struct cl_err *err)
+{
+    struct unit *u = arg;
+    if (err) {
+        count(u, false);
+        set_state(u, UNIT_PAUSED);
+        uint64_t now = cl_now_ns();
+        cl_timer_start(&u->timer, u->expires_ns > now ? u->expires_ns - now : 0);
+        u->units->events.on_room(u->units->arg);
+    } else {
+        run_again(u);
+    }
+    log_event(LOG_UNIT_RESUMED, "unit=%s text='%s'", u->assign->unit_id, err ? err->text : "");
+    tell_changes(u, err);
+}
+
+int unit_pause(struct unit *u, uint64_t keep_ns, struct unit_change *change, struct cl_err *err)
+{
+    if (u->state == UNIT_PAUSED) {
+        change->done(change->arg, NULL);
+        return 0;
+    }
+    if (is_job(u))
+        return cl_fail(err, CL_E_STATE, 0, "only a sandbox can be paused");
+    if (u->state != UNIT_PAUSING &&
+        (unit_check_runs(u, err) < 0 || machine_rest(u->machine, has_paused, u, err) < 0))
+        return -1;
+    if (u->state != UNIT_PAUSING) {
+        u->keep_ns = keep_ns;
+        cl_timer_stop(&u->timer);
+        set_state(u, UNIT_PAUSING);
+    }
+    cl_list_push(&u->changes, &change->link);
+    return 0;
+}
+
+int unit_resume(struct unit *u, uint64_t ttl_ns, struct unit_change *change, struct cl_err *err)
+{
+    if (u->state == UNIT_RUNNING) {
+        if (ttl_ns && unit_extend(u, ttl_ns, err) < 0)
+            return -1;
+        change->done(change->arg, NULL);
+        return 0;
+    }
+    if (u->state == UNIT_PAUSING)
+        return cl_fail(err, CL_E_STATE, 0, "the sandbox is being paused; try again in a moment");
+    if (u->state != UNIT_RESUMING && u->state != UNIT_PAUSED)
+        return unit_check_runs(u, err);
+    if (u->state == UNIT_PAUSED && machine_wake(u->machine, has_resumed, u, err) < 0)
+        return -1;
+    u->assign->ttl_ns = ttl_ns ? ttl_ns : u->assign->ttl_ns;
+    if (u->state == UNIT_PAUSED) {
+        count(u, true);
+        set_state(u, UNIT_RESUMING);
+        u->units->events.on_room(u->units->arg);
+    }
+    cl_list_push(&u->changes, &change->link);
+    return 0;
+}
+
 int unit_exec(struct unit *u, const Cloche__V1__ExecStartCommand *start, struct exec **ret_exec,
               struct cl_err *err)
 {
-    if (u->state != UNIT_RUNNING)
-        return cl_fail(err, CL_E_STATE, 0, "the sandbox does not run");
+    if (unit_check_runs(u, err) < 0)
+        return -1;
     if (is_job(u))
         return cl_fail(err, CL_E_STATE, 0, "a job runs one command; make a sandbox for more");
     if (u->n_execs >= UNIT_EXECS_MAX)
@@ -557,8 +726,8 @@ int unit_exec(struct unit *u, const Cloche__V1__ExecStartCommand *start, struct 
 
 int unit_begin_code(struct unit *u, struct cl_err *err)
 {
-    if (u->state != UNIT_RUNNING)
-        return cl_fail(err, CL_E_STATE, 0, "the sandbox does not run");
+    if (unit_check_runs(u, err) < 0)
+        return -1;
     if (is_job(u))
         return cl_fail(err, CL_E_STATE, 0, "a job runs one command; make a sandbox for code");
     if (!u->code_started && machine_mark_code_started(u->machine, err) < 0)

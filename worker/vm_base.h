@@ -1,13 +1,14 @@
 /* worker/vm_base.h - what a VM is, whichever monitor runs it: the first member of a driver's own
  * struct, and the verbs of struct vm_driver that need no monitor.
  *
- * Owns:    the process, the channel, the scratch disk, a reference to the template.
- * Borrows: the events' arg.
+ * Owns:    the process, the wire, a reference to the template.
+ * Borrows: the body, the events' arg.
  * Thread:  the worker loop.
  */
 #ifndef CL_WORKER_VM_BASE_H
 #define CL_WORKER_VM_BASE_H
 
+#include "worker/vm_body.h"
 #include "worker/vm_process.h"
 
 struct vm {
@@ -16,11 +17,9 @@ struct vm {
     struct vm_events events;
     void *arg;
     enum vm_origin origin;
-    int channel; /* owned */
-    int wire;    /* owned: the near end of the network card's wire; -1 = no card, or given away */
-    int disk;    /* owned: the scratch disk, also the VM's; -1 = none */
-    uint64_t disk_bytes;
-    vm_done_fn *saved; /* NULL unless a snapshot is under way */
+    struct vm_body *body; /* borrowed */
+    int wire; /* owned: the near end of the network card's wire; -1 = no card, or given away */
+    vm_done_fn *saved; /* NULL unless a snapshot or a save is under way */
     void *saved_arg;
     struct cl_grave grave;
 };
@@ -36,9 +35,9 @@ struct vm_birth {
 
 void vm_base_init(struct vm *vm, const struct vm_birth *birth);
 void vm_base_fini(struct vm *vm);
-/* Make the scratch disk, DISK_DEFAULT_MIB large; *ret_fd is the monitor's, -1 where the template
- * has none. */
-int vm_base_open_disk(struct vm *vm, const struct vm_spec *spec, int *ret_fd,
+/* Descriptors of the body for the monitor: of the channel's far end, and of the scratch disk (-1 =
+ * none). */
+int vm_base_open_body(const struct vm *vm, int *ret_channel, int *ret_disk,
                       struct cl_err *err) CL_MUST;
 /* Make the wire of the network card, of a template that has one; *ret_fd is the monitor's end, else
  * -1.  A frame is a message of a socket of this type. */
@@ -50,17 +49,14 @@ void vm_base_finish_save(struct vm *vm, const struct cl_err *err);
 void vm_base_end(struct vm *vm, const struct cl_err *why, void (*destroy)(void *vm));
 
 /* Verbs of struct vm_driver. */
-int vm_base_channel(const struct vm *vm);
 int vm_base_take_wire(struct vm *vm);
-uint64_t vm_base_disk_taken(const struct vm *vm);
 void vm_base_set_deadline(struct vm *vm, uint64_t deadline_ns);
 void vm_base_stop(struct vm *vm);
 int vm_base_stats(const struct vm *vm, struct vm_stats *ret_stats, struct cl_err *err) CL_MUST;
 pid_t vm_base_pid(const struct vm *vm);
 pid_t vm_base_guard_pid(const struct vm *vm);
 #define VM_BASE_VERBS \
-    .channel = vm_base_channel, .take_wire = vm_base_take_wire, .disk_taken = vm_base_disk_taken, \
-    .set_deadline = vm_base_set_deadline, .stop = vm_base_stop, .stats = vm_base_stats, \
-    .pid = vm_base_pid, .guard_pid = vm_base_guard_pid
+    .take_wire = vm_base_take_wire, .set_deadline = vm_base_set_deadline, .stop = vm_base_stop, \
+    .stats = vm_base_stats, .pid = vm_base_pid, .guard_pid = vm_base_guard_pid
 
 #endif

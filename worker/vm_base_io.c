@@ -5,7 +5,6 @@
 #include <fcntl.h>
 
 #include "base/own.h"
-#include "worker/disk.h"
 
 void vm_base_init(struct vm *vm, const struct vm_birth *birth)
 {
@@ -17,46 +16,27 @@ void vm_base_init(struct vm *vm, const struct vm_birth *birth)
                       .events = *birth->events,
                       .arg = birth->arg,
                       .origin = birth->spec->origin,
-                      .channel = -1,
-                      .wire = -1,
-                      .disk = -1};
+                      .body = birth->spec->body,
+                      .wire = -1};
 }
 
 void vm_base_fini(struct vm *vm)
 {
     vm_process_fini(&vm->process);
-    cl_closep(&vm->channel);
     cl_closep(&vm->wire);
-    cl_closep(&vm->disk);
     template_unref(vm->template);
 }
 
-/* A clone's disk holds what the booted VM's held when its snapshot was made: the guest's RAM knows
- * that file system. */
-static int make_disk(struct vm *vm, const struct vm_spec *spec, struct cl_err *err)
+int vm_base_open_body(const struct vm *vm, int *ret_channel, int *ret_disk, struct cl_err *err)
 {
-    struct template *t = vm->template;
-    bool boot = vm->origin == VM_BOOT;
-    if (disk_make(spec->disk_dir, boot ? t->scratch_fd : t->disk_fd, vm->disk_bytes, &vm->disk,
-                  err) < 0)
-        return -1;
-    if (boot) {
-        cl_closep(&t->disk_fd);
-        t->disk_fd = fcntl(vm->disk, F_DUPFD_CLOEXEC, 3);
-    }
-    return t->disk_fd < 0 ? cl_fail(err, CL_E_SYS, errno, "scratch disk") : 0;
-}
-
-int vm_base_open_disk(struct vm *vm, const struct vm_spec *spec, int *ret_fd, struct cl_err *err)
-{
-    *ret_fd = -1;
-    vm->disk_bytes = DISK_DEFAULT_MIB * CL_MIB;
-    if (vm->template->scratch_fd < 0)
+    *ret_disk = -1;
+    *ret_channel = fcntl(vm->body->channel_far, F_DUPFD_CLOEXEC, 3);
+    if (*ret_channel < 0)
+        return cl_fail(err, CL_E_SYS, errno, "the agent's channel");
+    if (vm->body->disk < 0)
         return 0;
-    if (make_disk(vm, spec, err) < 0)
-        return -1;
-    *ret_fd = fcntl(vm->disk, F_DUPFD_CLOEXEC, 3);
-    return *ret_fd < 0 ? cl_fail(err, CL_E_SYS, errno, "scratch disk") : 0;
+    *ret_disk = fcntl(vm->body->disk, F_DUPFD_CLOEXEC, 3);
+    return *ret_disk < 0 ? cl_fail(err, CL_E_SYS, errno, "scratch disk") : 0;
 }
 
 int vm_base_open_wire(struct vm *vm, int type, int *ret_fd, struct cl_err *err)
@@ -92,16 +72,6 @@ void vm_base_end(struct vm *vm, const struct cl_err *why, void (*destroy)(void *
 }
 
 /* --- verbs ----------------------------------------------------------------------------------- */
-
-int vm_base_channel(const struct vm *vm)
-{
-    return vm->channel;
-}
-
-uint64_t vm_base_disk_taken(const struct vm *vm)
-{
-    return vm->disk < 0 ? UINT64_MAX : disk_taken(vm->disk);
-}
 
 void vm_base_set_deadline(struct vm *vm, uint64_t deadline_ns)
 {

@@ -4,8 +4,8 @@
  * the same interface.  A VM is born from a template's snapshot, or by a boot when it is the one
  * that the snapshot is made of.
  *
- * Owns:    a VM owns its process (through a guardian) and its channel.
- * Borrows: the template, until the VM's on_end returned.
+ * Owns:    a VM owns its process (through a guardian).
+ * Borrows: the template and the body, until the VM's on_end returned.
  * Thread:  the worker loop; callbacks come from it, never from inside a driver call.
  * Trust:   once the guest has run, everything that comes out of a VM is hostile (ARCHITECTURE B2).
  */
@@ -23,6 +23,7 @@
 #include "vmm/counts.h"
 
 struct vm;
+struct vm_body;
 struct template;
 
 enum vm_origin {
@@ -30,13 +31,22 @@ enum vm_origin {
     VM_CLONE = 2, /* from the snapshot, copy-on-write */
 };
 
+/* What a clone that is put to rest leaves, beside its body: two memfds, the keeper's. */
+struct vm_rest {
+    int memory; /* what is other than in its template's snapshot; empty: all of it is in the state
+                 */
+    int state;
+};
+
 struct vm_spec {
     const char *name;          /* unique on this worker: state file, cgroup, logs */
     struct template *template; /* borrowed until on_end */
     enum vm_origin origin;
-    uid_t uid;            /* 0 = the worker's own */
-    const char *cgroups;  /* "DIR:DIR" that it joins; NULL = none */
-    const char *disk_dir; /* where its scratch disk is made */
+    uid_t uid;                  /* 0 = the worker's own */
+    const char *cgroups;        /* "DIR:DIR" that it joins; NULL = none */
+    struct vm_body *body;       /* borrowed until on_end */
+    const struct vm_rest *rest; /* a clone goes on from there; NULL = as its snapshot is.  Borrowed
+                                   during the call */
 };
 
 struct vm_events {
@@ -73,8 +83,6 @@ struct vm_driver {
     /* Make a VM's guardian; the VM itself starts with the first set_deadline. */
     int (*start)(struct cl_loop *loop, const struct vm_spec *spec, const struct vm_events *events,
                  void *arg, struct vm **ret_vm, struct cl_err *err) CL_MUST;
-    /* The byte channel to the agent; borrowed, non-blocking, valid until on_end. */
-    int (*channel)(const struct vm *vm);
     /* The wire of its network card, once: a socket, a frame a message.  The caller's from now on;
      * -1 = it has no card.  Until then frames wait in it. */
     int (*take_wire)(struct vm *vm);
@@ -83,15 +91,17 @@ struct vm_driver {
     int (*resume)(struct vm *vm, struct cl_err *err) CL_MUST;
     /* Enlarge the scratch disk (DISK_DEFAULT_MIB at birth), before the guest is told of it. */
     int (*grow_disk)(struct vm *vm, uint64_t bytes, struct cl_err *err) CL_MUST;
-    /* Bytes of the host's disk that it takes now; UINT64_MAX when it has no disk to take more by.
-     */
-    uint64_t (*disk_taken)(const struct vm *vm);
     /* When the guardian kills it, on the monotonic clock.  The first one is the order to start: by
      * then whoever comes after this worker must be able to find the guardian. */
     void (*set_deadline)(struct vm *vm, uint64_t deadline_ns);
     /* What a clone does first is rehearsed from now on: the snapshot will know which memory that
      * takes. NULL = this kind of snapshot does not. */
     int (*record)(struct vm *vm, struct cl_err *err) CL_MUST;
+    /* Freeze a clone that runs and write what it is into `rest`, empty memfds; done runs once. Then
+     * it is as frozen as by pause(): stop it, or, whether or not it was written, let it resume().
+     */
+    int (*save)(struct vm *vm, const struct vm_rest *rest, vm_done_fn *done, void *arg,
+                struct cl_err *err) CL_MUST;
     /* Write the VM's state into the template and end the VM; done runs before on_end. */
     int (*snapshot)(struct vm *vm, vm_done_fn *done, void *arg, struct cl_err *err) CL_MUST;
     /* Kill; on_end follows. */

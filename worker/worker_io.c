@@ -264,6 +264,18 @@ static bool unit_watched(void *arg, struct unit *u, Cloche__V1__UnitWatched *m)
     return true;
 }
 
+static void unit_idle(void *arg, struct unit *u)
+{
+    struct worker *w = arg;
+    session_unit_events.on_idle(w->session, u);
+}
+
+static void unit_room(void *arg)
+{
+    struct worker *w = arg;
+    session_unit_events.on_room(w->session);
+}
+
 static void on_lost(void *arg, const struct vm_state *state)
 {
     struct worker *w = arg;
@@ -423,7 +435,7 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
         .spool_dir = w->spool_dir,
         .keep_ns = options->output_keep,
         .net = &w->net,
-        .events = {unit_started, unit_ended, exec_ended, unit_watched},
+        .events = {unit_started, unit_ended, exec_ended, unit_watched, unit_idle, unit_room},
         .watch_limits = {.burst = options->guest_events_burst,
                          .interval_us = CL_NS_PER_S / CL_NS_PER_US / options->guest_events_rate},
         .arg = w};
