@@ -38,7 +38,8 @@ struct cli_opts {
     uint64_t warm, ready_fd;
     /* run, exec, sandbox create */
     bool interactive, tty, detach, from_stdin;
-    uint64_t cpus, memory, disk, timeout, retry, ttl, output_max, queue_wait;
+    uint64_t cpus, memory, disk, timeout, retry, ttl, keep, output_max, queue_wait;
+    const char *on_idle;
     struct arg_list env, labels, net;
     uint64_t egress;
     const char *workdir, *upload, *user, *idempotency_key;
@@ -104,7 +105,8 @@ extern const size_t mcp_commands_n;
     }
 
 /* Print `cloche: text` and `  remedy: ...` on stderr; answers EXIT_FAILED.  The remedy is the
- * second line of the text where there is one, else that of the code's row. */
+ * second line of the text where there is one, else what helps where it is known (a paused sandbox,
+ * a service that does not run), else that of the code's row. */
 int cli_report(const struct cl_err *err);
 /* The same with another exit code. */
 int cli_report_as(const struct cl_err *err, int code);

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/own.h"
 #include "cli/cli.h"
+#include "mcp/advice.h"
 
 enum { CELL = 512, COLS_MAX = 16 };
 
@@ -150,6 +151,8 @@ int cli_report_as(const struct cl_err *err, int code)
     if (!line && err->code == CL_E_UNAVAILABLE && strncmp(err->text, "connect ", 8) == 0)
         remedy =
             "start it with `cloche up`, or check CLOCHE_ENDPOINT; `cloche status` shows what runs";
+    if (!line && mcp_err_is_paused(err))
+        remedy = "cloche sandbox resume SANDBOX";
     (void)fflush(stdout);
     if (n == 0)
         (void)fprintf(stderr, "cloche: %s\n", cl_err_info(err->code)->cause);

@@ -1,4 +1,4 @@
-/* cli/sandboxes.c - sandboxes: create, list, get, kill, extend; exec in them. */
+/* cli/sandboxes.c - sandboxes: create, list, get, kill, extend, pause, resume; exec in them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,11 +12,11 @@
 #include "cloche/v1/sandbox.pb-c.h"
 #include "proto/copy.h"
 
-enum { SANDBOX_PAGE = 100, CREATE_TIMEOUT_S = 180 };
+enum { SANDBOX_PAGE = 100, CREATE_TIMEOUT_S = 180, PAUSE_TIMEOUT_S = 180 };
 
 static json_t *sandbox_json(const Cloche__V1__Sandbox *s)
 {
-    char left[VALUE_TEXT] = "";
+    char left[VALUE_TEXT] = "", image[VALUE_TEXT] = "";
     uint64_t now = cl_wall_ns(), created = s->created ? s->created->unix_ns : 0,
              expires = s->expires ? s->expires->unix_ns : 0;
     json_t *labels = json_object();
@@ -24,34 +24,32 @@ static json_t *sandbox_json(const Cloche__V1__Sandbox *s)
         (void)json_object_set_new(labels, s->labels[i]->key, out_string(s->labels[i]->value));
     if (expires > now && s->state != CLOCHE__V1__UNIT_STATE__UNIT_STATE_ENDED)
         value_age_text(expires - now, left);
+    if (s->image_bytes)
+        value_bytes_text(s->image_bytes, image);
     const Cloche__V1__Resources *r = s->resources;
     json_t *allow = json_array();
     for (size_t i = 0; s->network_grant && i < s->network_grant->n_allow; i++)
         (void)json_array_append_new(allow, out_string(s->network_grant->allow[i]));
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:i, s:i}",
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:i, s:i, "
+                     "s:s, s:I, s:s}",
                      "id", s->id, "tenant", s->tenant, "template", s->template_, "state",
                      value_state((int)s->state), "created", out_time(created), "expires",
                      out_time(expires), "worker", s->worker_id, "driver", s->driver,
                      "guest_separation", value_separation((int)s->guest_separation), "reason",
                      value_reason((int)s->reason), "labels", labels, "network", allow, "left", left,
-                     "vcpus", (int)(r ? r->vcpus : 0), "memory_mib", (int)(r ? r->memory_mib : 0));
+                     "vcpus", (int)(r ? r->vcpus : 0), "memory_mib", (int)(r ? r->memory_mib : 0),
+                     "on_idle", value_idle_name((int)s->on_idle), "image_bytes",
+                     (json_int_t)s->image_bytes, "image", image);
 }
 
 static int print_sandbox(const struct cli_opts *o, const Cloche__V1__Sandbox *s)
 {
-    static const struct out_col lines[] = {{"id", "id"},
-                                           {"tenant", "tenant"},
-                                           {"template", "template"},
-                                           {"state", "state"},
-                                           {"reason", "reason"},
-                                           {"created", "created"},
-                                           {"expires", "expires"},
-                                           {"worker", "worker"},
-                                           {"driver", "driver"},
-                                           {"guest_separation", "guests"},
-                                           {"network", "network"},
-                                           {"vcpus", "vCPUs"},
-                                           {"memory_mib", "MiB"}};
+    static const struct out_col lines[] = {
+        {"id", "id"},           {"tenant", "tenant"},   {"template", "template"},
+        {"state", "state"},     {"reason", "reason"},   {"created", "created"},
+        {"expires", "expires"}, {"on_idle", "on idle"}, {"image", "image"},
+        {"worker", "worker"},   {"driver", "driver"},   {"guest_separation", "guests"},
+        {"network", "network"}, {"vcpus", "vCPUs"},     {"memory_mib", "MiB"}};
     return out_object(o->json, sandbox_json(s), lines, CL_COUNT(lines));
 }
 
@@ -63,9 +61,10 @@ static int cmd_create(const struct cli_opts *o, const struct args *a)
     ProtobufCMessage *msg = NULL;
     CL_AUTO(spec_freep) struct spec *spec = NULL;
     CL_AUTO(client_freep) struct client *client = NULL;
-    if (spec_new(o, a->pos[0], a, &spec, &err) < 0 || client_open(o, &client, &err) < 0)
-        return cli_report(&err);
     Cloche__V1__CreateRequest req = CLOCHE__V1__CREATE_REQUEST__INIT;
+    if (value_idle(o->on_idle, &req.on_idle, &err) < 0 ||
+        spec_new(o, a->pos[0], a, &spec, &err) < 0 || client_open(o, &client, &err) < 0)
+        return cli_report(&err);
     req.template_ = pb_text(a->pos[0]);
     req.resources = &spec->resources;
     req.n_labels = spec->job.n_labels;
@@ -109,9 +108,9 @@ static int list_page(const struct cli_opts *o, const struct args *a, struct clie
 
 static int cmd_list(const struct cli_opts *o, const struct args *a)
 {
-    static const struct out_col cols[] = {{"id", "ID"},         {"template", "TEMPLATE"},
-                                          {"state", "STATE"},   {"left", "LEFT"},
-                                          {"reason", "REASON"}, {"driver", "DRIVER"}};
+    static const struct out_col cols[] = {
+        {"id", "ID"},       {"template", "TEMPLATE"}, {"state", "STATE"},  {"left", "LEFT"},
+        {"image", "IMAGE"}, {"reason", "REASON"},     {"driver", "DRIVER"}};
     int code = EXIT_OK;
     json_t *rows = pages_all(o, a, list_page, 0, &code);
     return rows ? out_rows(o->json, rows, cols, CL_COUNT(cols)) : code;
@@ -181,11 +180,57 @@ static int cmd_extend(const struct cli_opts *o, const struct args *a)
     return code;
 }
 
+static int cmd_pause(const struct cli_opts *o, const struct args *a)
+{
+    static const struct client_method pause =
+        CLIENT_METHOD("SandboxService", "Pause", pause_response);
+    static const struct out_col lines[] = {
+        {"id", "id"}, {"state", "state"}, {"image", "image"}, {"expires", "kept until"}};
+    struct cl_err err = {0};
+    ProtobufCMessage *msg = NULL;
+    CL_AUTO(client_freep) struct client *client = NULL;
+    Cloche__V1__PauseRequest req = CLOCHE__V1__PAUSE_REQUEST__INIT;
+    req.sandbox_id = pb_text(a->pos[0]);
+    req.keep_ns = o->keep;
+    if (client_open(o, &client, &err) < 0 ||
+        client_unary(client, &pause, &req.base, PAUSE_TIMEOUT_S * CL_NS_PER_S, &msg, &err) < 0)
+        return cli_report(&err);
+    const Cloche__V1__Sandbox *s = ((const Cloche__V1__PauseResponse *)msg)->sandbox;
+    int code = out_object(o->json, sandbox_json(s), lines, CL_COUNT(lines));
+    pb_free(msg);
+    return code;
+}
+
+static int cmd_resume(const struct cli_opts *o, const struct args *a)
+{
+    static const struct client_method resume =
+        CLIENT_METHOD("SandboxService", "Resume", resume_response);
+    static const struct out_col lines[] = {
+        {"id", "id"}, {"state", "state"}, {"was_paused", "was paused"}, {"expires", "expires"}};
+    struct cl_err err = {0};
+    ProtobufCMessage *msg = NULL;
+    CL_AUTO(client_freep) struct client *client = NULL;
+    Cloche__V1__ResumeRequest req = CLOCHE__V1__RESUME_REQUEST__INIT;
+    req.sandbox_id = pb_text(a->pos[0]);
+    req.ttl_ns = o->ttl;
+    if (client_open(o, &client, &err) < 0 ||
+        client_unary(client, &resume, &req.base, PAUSE_TIMEOUT_S * CL_NS_PER_S, &msg, &err) < 0)
+        return cli_report(&err);
+    const Cloche__V1__ResumeResponse *m = (const Cloche__V1__ResumeResponse *)msg;
+    json_t *row = sandbox_json(m->sandbox);
+    (void)json_object_set_new(row, "was_paused", json_boolean(m->was_paused));
+    int code = out_object(o->json, row, lines, CL_COUNT(lines));
+    pb_free(msg);
+    return code;
+}
+
 static const struct arg_opt create_opts[] = {
     OPT_JSON,
     OPTS_RESOURCES,
     {"ttl", 0, ARG_DURATION, OPT(ttl), "10m",
      "idle time after which it ends (default 300 s, at most 24 h)"},
+    {"on-idle", 0, ARG_STRING, OPT(on_idle), "end|pause",
+     "what happens after that time (default end); paused ones are kept for 24 h"},
     {"label", 'l', ARG_LIST, OPT(labels), "k=v", "a label; repeatable"},
     {"idempotency-key", 0, ARG_STRING, OPT(idempotency_key), "KEY",
      "the same key within 24 h is the same sandbox"},
@@ -196,6 +241,14 @@ static const struct arg_opt json_opts[] = {OPT_JSON};
 static const struct arg_opt extend_opts[] = {
     OPT_JSON,
     {"ttl", 0, ARG_DURATION, OPT(ttl), "10m", "time to live from now on (default 300 s)"}};
+static const struct arg_opt pause_opts[] = {
+    OPT_JSON,
+    {"keep", 0, ARG_DURATION, OPT(keep), "7d",
+     "how long it is kept before it ends (default 24h, at most 30d)"}};
+static const struct arg_opt resume_opts[] = {
+    OPT_JSON,
+    {"ttl", 0, ARG_DURATION, OPT(ttl), "10m",
+     "idle time to live from now on (default: as before, at most 24 h)"}};
 static const struct arg_opt exec_opts[] = {OPTS_COMMAND};
 
 const struct cli_command sandbox_commands[] = {
@@ -204,8 +257,9 @@ const struct cli_command sandbox_commands[] = {
      "  cloche exec sbx_01... -- ls -l /tmp\n  cloche exec -it sbx_01... -- bash\n",
      SPEC_TAIL(exec_opts, 1, 1), cmd_exec, true},
     {"sandbox create", "[OPTIONS] TEMPLATE", "start a sandbox and print its id",
-     "  id=$(cloche sandbox create python --ttl 10m)\n", SPEC(create_opts, 1, 1), cmd_create,
-     false},
+     "  id=$(cloche sandbox create python --ttl 10m)\n"
+     "  id=$(cloche sandbox create python --on-idle pause)   # idle: at rest, and kept for a day\n",
+     SPEC(create_opts, 1, 1), cmd_create, false},
     {"sandbox list", "[--all] [--json]", "list sandboxes", NULL, SPEC(list_opts, 0, 0), cmd_list,
      false},
     {"sandbox get", "SANDBOX", "look at a sandbox", NULL, SPEC(json_opts, 1, 1), cmd_get, false},
@@ -213,6 +267,25 @@ const struct cli_command sandbox_commands[] = {
      false},
     {"sandbox extend", "--ttl 10m SANDBOX", "set a sandbox's time to live", NULL,
      SPEC(extend_opts, 1, 1), cmd_extend, false},
+    {"sandbox pause", "[--keep 7d] SANDBOX", "put a sandbox to rest, with all that it holds",
+     "Its memory goes to its worker's disk, encrypted; processes, files and the variables of "
+     "`cloche\n"
+     "repl` are kept, and nothing runs.  It holds no vCPU, memory or sandbox of the quota then, "
+     "but\n"
+     "its memory's size as disk.  Commands that run stand still and go on when it does; "
+     "connections\n"
+     "of its network end.  It ends when its time is over, or with its worker's process.\n\n"
+     "  cloche sandbox pause sbx_01...\n"
+     "  cloche sandbox pause --keep 7d sbx_01...       # a week instead of a day\n"
+     "  cloche sandbox list --json | jq '.[] | select(.state == \"paused\").id'\n",
+     SPEC(pause_opts, 1, 1), cmd_pause, false},
+    {"sandbox resume", "[--ttl 10m] SANDBOX", "let a paused sandbox go on where it was",
+     "One that runs just goes on; with --ttl that is `cloche sandbox extend`.  When the quota or "
+     "its\n"
+     "worker has no room for it now, it stays paused.\n\n"
+     "  cloche sandbox resume sbx_01... && cloche exec sbx_01... -- uptime\n"
+     "  cloche sandbox resume --ttl 1h sbx_01...\n",
+     SPEC(resume_opts, 1, 1), cmd_resume, false},
     {"rm", "SANDBOX...", "end sandboxes and drop what they hold", NULL,
      SPEC(json_opts, 1, ARGS_POS), cmd_end, false},
 };

@@ -84,6 +84,16 @@ int value_time(const char *text, uint64_t now_wall_ns, char out[static VALUE_TEX
     return 0;
 }
 
+int value_idle(const char *text, Cloche__V1__IdleAction *ret, struct cl_err *err)
+{
+    if (text && strcmp(text, "end") != 0 && strcmp(text, "pause") != 0)
+        return cl_fail(err, CL_E_INVALID, 0, "--on-idle '%.40s': want end or pause", text);
+    *ret = !text                        ? CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_UNSPECIFIED
+           : strcmp(text, "pause") == 0 ? CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE
+                                        : CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_END;
+    return 0;
+}
+
 void value_bytes_text(uint64_t bytes, char out[static VALUE_TEXT])
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -169,6 +179,12 @@ const char *value_reason(int reason)
                                         "vm-died", "expired",     "requested",      "no-template",
                                         "finished"};
     return pick(names, CL_COUNT(names), reason);
+}
+
+const char *value_idle_name(int action)
+{
+    static const char *const names[] = {"end", "end", "pause"};
+    return pick(names, CL_COUNT(names), action);
 }
 
 const char *value_separation(int separation)

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/util.h"
 #include "cloche/v1/common.pb-c.h"
+#include "cloche/v1/sandbox.pb-c.h"
 
 enum { VALUE_NAME = 256, VALUE_TEXT = 32 };
 
@@ -36,6 +37,9 @@ int value_rate(const char *text, uint64_t *ret_interval_us, struct cl_err *err) 
 int value_time(const char *text, uint64_t now_wall_ns, char out[static VALUE_TEXT],
                struct cl_err *err) CL_MUST;
 
+/* "end", "pause"; NULL = what the service does by itself. */
+int value_idle(const char *text, Cloche__V1__IdleAction *ret, struct cl_err *err) CL_MUST;
+
 /* "512 MiB", "3 KiB", "17 B". */
 void value_bytes_text(uint64_t bytes, char out[static VALUE_TEXT]);
 /* "0.4 us", "23.9 us", "1234.5 us". */
@@ -49,6 +53,8 @@ int value_exit_code(const Cloche__V1__ExecResult *r);
 const char *value_state(int state);
 const char *value_outcome(int outcome);
 const char *value_reason(int reason);
+/* "end", "pause". */
+const char *value_idle_name(int action);
 /* Of a guest: "isolated", "shared"; "" while there is none. */
 const char *value_separation(int separation);
 

@@ -210,7 +210,8 @@ struct doubt {
     struct cl_err err;
 };
 
-/* E2B's proxy answers for a sandbox that is not there: 502, which the SDKs know. */
+/* E2B's proxy answers for a sandbox that is not there, and for one that is paused: 502 and these
+ * words, which the SDKs know. */
 static void say_gone(struct e2b_call *c)
 {
     struct cl_err gone = {0};
@@ -230,7 +231,8 @@ static void on_looked(struct e2b_call *c, const ProtobufCMessage *reply, const s
     const Cloche__V1__SandboxServiceGetResponse *m =
         (const Cloche__V1__SandboxServiceGetResponse *)reply;
     bool gone = err ? err->code == CL_E_NOTFOUND
-                    : m->sandbox->state == CLOCHE__V1__UNIT_STATE__UNIT_STATE_ENDED;
+                    : m->sandbox->state == CLOCHE__V1__UNIT_STATE__UNIT_STATE_ENDED ||
+                          m->sandbox->state == CLOCHE__V1__UNIT_STATE__UNIT_STATE_PAUSED;
     if (gone)
         say_gone(c);
     else if (err)

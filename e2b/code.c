@@ -7,6 +7,7 @@
 #include "cloche/v1/code.pb-c.h"
 #include "e2b/call_priv.h"
 #include "e2b/text.h"
+#include "mcp/advice.h"
 
 enum { GRACE_S = 30 };
 #define LIMIT_NS (E2B_LIFE_NS - GRACE_S * CL_NS_PER_S)
@@ -232,7 +233,7 @@ static void on_lost(struct e2b_call *c, const ProtobufCMessage *reply, const str
     if (c->is_streaming) {
         say(c, json_pack("{s:s}", "type", "unexpected_end_of_execution"), NULL);
         e2b_end(c);
-    } else if (err && err->code == CL_E_STATE) {
+    } else if (err && err->code == CL_E_STATE && !mcp_err_is_paused(err)) {
         w->busy = *err;
         ask_contexts(c, on_looked);
     } else {

@@ -7,14 +7,18 @@
 #include "cloche/v1/sandbox.pb-c.h"
 #include "e2b/call_priv.h"
 #include "e2b/labels.h"
+#include "e2b/pause.h"
 
 enum {
     CREATE_S = 120, /* a template that is not warm may have to boot */
+    PAUSE_S = 120,  /* all of its memory is written, or read */
+    KEEP_S = 30 * 24 * 3600,
     TIMEOUT_DEFAULT_S = 300,
     METADATA_MAX = 32,
     GRANT_RULES = 32,      /* of NetworkGrant */
     GRANT_RULE_TEXT = 288, /* policy/net_rule.h */
     PAGE_DEFAULT = 100,
+    PAGES_MAX = 8, /* of the scheduler's, for one of ours: each counts against the rate */
 };
 /* What the SDKs may expect of envd: everything that we serve is in it. */
 #define ENVD_VERSION "0.6.4"
@@ -22,7 +26,6 @@ enum {
 
 static const struct e2b_method get_method =
     E2B_RPC("SandboxService", "Get", sandbox_service_get_response);
-static const struct e2b_method extend_method = E2B_RPC("SandboxService", "Extend", extend_response);
 
 /* --- what a sandbox is --------------------------------------------------------------------------
  */
@@ -55,17 +58,26 @@ static json_t *metadata_of(const Cloche__V1__Sandbox *m)
     return o;
 }
 
+static bool is_paused(const Cloche__V1__Sandbox *m)
+{
+    return m->state == CLOCHE__V1__UNIT_STATE__UNIT_STATE_PAUSED;
+}
+
 static json_t *detail_of(const Cloche__V1__Sandbox *m)
 {
-    json_t *o =
-        json_pack("{s:s, s:s, s:s, s:s, s:s}", "templateID", m->template_, "sandboxID", m->id,
-                  "clientID", CLIENT_ID, "envdVersion", ENVD_VERSION, "state",
-                  m->state == CLOCHE__V1__UNIT_STATE__UNIT_STATE_PAUSED ? "paused" : "running");
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s}", "templateID", m->template_, "sandboxID",
+                          m->id, "clientID", CLIENT_ID, "envdVersion", ENVD_VERSION, "state",
+                          is_paused(m) ? "paused" : "running");
     mcp_json_set(o, "alias", json_string(m->template_));
     mcp_json_set(o, "cpuCount", json_integer(m->resources ? m->resources->vcpus : 0));
     mcp_json_set(o, "memoryMB", json_integer(m->resources ? m->resources->memory_mib : 0));
     mcp_json_set(o, "diskSizeMB", json_integer(m->resources ? m->resources->disk_mib : 0));
     mcp_json_set(o, "metadata", metadata_of(m));
+    mcp_json_set(
+        o, "lifecycle",
+        json_pack("{s:s, s:b}", "onTimeout",
+                  m->on_idle == CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE ? "pause" : "kill",
+                  "autoResume", 0));
     set_time(o, "startedAt", m->created);
     set_time(o, "endAt", m->expires);
     return o;
@@ -170,8 +182,6 @@ static int check_wishes(const json_t *body, struct cl_err *err)
             return cl_fail(err, CL_E_UNIMPL, 0, "%s: not served by this version of Cloche",
                            absent[i]);
     }
-    if (json_is_true(json_object_get(body, "autoPause")))
-        return cl_fail(err, CL_E_UNIMPL, 0, "autoPause: this version of Cloche cannot pause");
     return 0;
 }
 
@@ -243,7 +253,8 @@ static int ask_create(struct e2b_call *c, struct label_list *labels, struct cl_e
     if (!name || !name[0])
         return cl_fail(err, CL_E_INVALID, 0, "templateID is missing");
     struct grant grant;
-    if (check_wishes(c->body, err) < 0 ||
+    bool pauses = false;
+    if (check_wishes(c->body, err) < 0 || e2b_auto_pause_read(c->body, &pauses, err) < 0 ||
         read_network(json_object_get(c->body, "network"), &grant, err) < 0 ||
         e2b_env_check(env, err) < 0 ||
         add_metadata(labels, json_object_get(c->body, "metadata"), err) < 0)
@@ -262,6 +273,8 @@ static int ask_create(struct e2b_call *c, struct label_list *labels, struct cl_e
     m.n_labels = labels->n;
     if (grant.m.n_allow > 0)
         m.network_grant = &grant.m;
+    if (pauses)
+        m.on_idle = CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE;
     m.idempotency_key = e2b_pb(c->in.idempotency_key);
     (void)!e2b_ask(c,
                    &(struct e2b_ask){.method = &create,
@@ -280,7 +293,7 @@ void e2b_sandbox_create(struct e2b_call *c)
         e2b_fail(c, &err);
 }
 
-/* --- get, kill, timeout, connect ----------------------------------------------------------------
+/* --- get, kill, timeout ------------------------------------------------------------------------
  */
 
 static void ask_get(struct e2b_call *c, void (*on_end)(struct e2b_call *, const ProtobufCMessage *,
@@ -347,71 +360,149 @@ void e2b_sandbox_kill(struct e2b_call *c)
     ask_get(c, kill_living);
 }
 
-static void ask_extend(struct e2b_call *c, uint64_t seconds,
-                       void (*on_end)(struct e2b_call *, const ProtobufCMessage *,
-                                      const struct cl_err *))
+/* Where its state is wrong for that, the scheduler says why: 409. */
+static void on_changed(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
-    Cloche__V1__ExtendRequest m = CLOCHE__V1__EXTEND_REQUEST__INIT;
-    m.sandbox_id = c->id;
-    m.ttl_ns = seconds * CL_NS_PER_S;
-    (void)!e2b_ask(
-        c, &(struct e2b_ask){.method = &extend_method, .request = &m.base, .on_end = on_end}, NULL);
+    (void)reply;
+    if (err && err->code == CL_E_NOTFOUND)
+        fail_unknown(c);
+    else if (err)
+        e2b_fail(c, err);
+    else
+        e2b_reply(c, 204, NULL);
+}
+
+/* The seconds that the body names; 0: it names none that can be, and the call has ended. */
+static uint64_t life_of(struct e2b_call *c, const char *name)
+{
+    uint64_t seconds = mcp_json_u64(c->body, name, TIMEOUT_DEFAULT_S);
+    if (seconds > 0 && seconds <= E2B_LIFE_S)
+        return seconds;
+    (void)e2b_fail_invalid(c, "the timeout must be 1 to 86400 seconds");
+    return 0;
 }
 
 void e2b_sandbox_timeout(struct e2b_call *c)
 {
-    const char *name = strstr(c->in.path, "/refreshes") ? "duration" : "timeout";
-    uint64_t seconds = mcp_json_u64(c->body, name, TIMEOUT_DEFAULT_S);
-    if (seconds == 0 || seconds > E2B_LIFE_S)
-        (void)e2b_fail_invalid(c, "the timeout must be 1 to 86400 seconds");
+    static const struct e2b_method extend = E2B_RPC("SandboxService", "Extend", extend_response);
+    Cloche__V1__ExtendRequest m = CLOCHE__V1__EXTEND_REQUEST__INIT;
+    uint64_t seconds = life_of(c, strstr(c->in.path, "/refreshes") ? "duration" : "timeout");
+    if (seconds == 0)
+        return;
+    m.sandbox_id = c->id;
+    m.ttl_ns = seconds * CL_NS_PER_S;
+    (void)!e2b_ask(
+        c, &(struct e2b_ask){.method = &extend, .request = &m.base, .on_end = on_changed}, NULL);
+}
+
+/* --- pause, resume, connect ---------------------------------------------------------------------
+ */
+
+static void fail_state(struct e2b_call *c, const char *what)
+{
+    struct cl_err err = {0};
+    (void)cl_fail(&err, CL_E_STATE, 0, "sandbox %s %s", c->id, what);
+    e2b_fail(c, &err);
+}
+
+/* Ours may be said twice; E2B's answers 409 the second time, and the SDKs make `false` of it. */
+static void pause_living(struct e2b_call *c, const ProtobufCMessage *reply,
+                         const struct cl_err *err)
+{
+    static const struct e2b_method pause = E2B_RPC("SandboxService", "Pause", pause_response);
+    Cloche__V1__PauseRequest m = CLOCHE__V1__PAUSE_REQUEST__INIT;
+    const Cloche__V1__Sandbox *box = living(c, reply, err);
+    if (!box)
+        return;
+    if (is_paused(box)) {
+        fail_state(c, "is paused already");
+        return;
+    }
+    m.sandbox_id = c->id;
+    m.keep_ns = KEEP_S * CL_NS_PER_S;
+    (void)!e2b_ask(c,
+                   &(struct e2b_ask){.method = &pause,
+                                     .request = &m.base,
+                                     .timeout_ns = PAUSE_S * CL_NS_PER_S,
+                                     .on_end = on_changed},
+                   NULL);
+}
+
+void e2b_sandbox_pause(struct e2b_call *c)
+{
+    struct cl_err err = {0};
+    if (e2b_pause_check(c->body, &err) < 0)
+        e2b_fail(c, &err);
     else
-        ask_extend(c, seconds, on_done);
+        ask_get(c, pause_living);
+}
+
+static void ask_resume(struct e2b_call *c,
+                       void (*on_end)(struct e2b_call *, const ProtobufCMessage *,
+                                      const struct cl_err *))
+{
+    static const struct e2b_method resume = E2B_RPC("SandboxService", "Resume", resume_response);
+    Cloche__V1__ResumeRequest m = CLOCHE__V1__RESUME_REQUEST__INIT;
+    struct cl_err err = {0};
+    uint64_t seconds = life_of(c, "timeout");
+    if (seconds == 0)
+        return;
+    if (e2b_pause_check(c->body, &err) < 0) {
+        e2b_fail(c, &err);
+        return;
+    }
+    m.sandbox_id = c->id;
+    m.ttl_ns = seconds * CL_NS_PER_S;
+    (void)!e2b_ask(c,
+                   &(struct e2b_ask){.method = &resume,
+                                     .request = &m.base,
+                                     .timeout_ns = PAUSE_S * CL_NS_PER_S,
+                                     .on_end = on_end},
+                   NULL);
+}
+
+/* What has gone on, or went on all the time; NULL: the call has ended. */
+static const Cloche__V1__ResumeResponse *resumed(struct e2b_call *c, const ProtobufCMessage *reply,
+                                                 const struct cl_err *err)
+{
+    if (!err)
+        return (const Cloche__V1__ResumeResponse *)reply;
+    if (err->code == CL_E_NOTFOUND)
+        fail_unknown(c);
+    else
+        e2b_fail(c, err);
+    return NULL;
 }
 
 static void on_connected(struct e2b_call *c, const ProtobufCMessage *reply,
                          const struct cl_err *err)
 {
-    const Cloche__V1__Sandbox *m = living(c, reply, err);
+    const Cloche__V1__ResumeResponse *m = resumed(c, reply, err);
     if (m)
-        answer_with_token(c, 200, m, "");
-}
-
-static void on_extended(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
-{
-    (void)reply;
-    if (err && (err->code == CL_E_NOTFOUND || err->code == CL_E_STATE))
-        fail_unknown(c);
-    else if (err)
-        e2b_fail(c, err);
-    else
-        ask_get(c, on_connected);
+        answer_with_token(c, m->was_paused ? 201 : 200, m->sandbox, "");
 }
 
 void e2b_sandbox_connect(struct e2b_call *c)
 {
-    uint64_t seconds = mcp_json_u64(c->body, "timeout", TIMEOUT_DEFAULT_S);
-    if (seconds == 0 || seconds > E2B_LIFE_S)
-        (void)e2b_fail_invalid(c, "the timeout must be 1 to 86400 seconds");
-    else
-        ask_extend(c, seconds, on_extended);
+    ask_resume(c, on_connected);
+}
+
+static void on_resumed(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
+{
+    const Cloche__V1__ResumeResponse *m = resumed(c, reply, err);
+    if (m && m->was_paused)
+        answer_with_token(c, 201, m->sandbox, "");
+    else if (m)
+        fail_state(c, "runs already");
+}
+
+void e2b_sandbox_resume(struct e2b_call *c)
+{
+    ask_resume(c, on_resumed);
 }
 
 /* --- list ---------------------------------------------------------------------------------------
  */
-
-static void on_listed(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
-{
-    const Cloche__V1__SandboxServiceListResponse *m =
-        (const Cloche__V1__SandboxServiceListResponse *)reply;
-    if (err) {
-        e2b_fail(c, err);
-        return;
-    }
-    json_t *list = json_array();
-    for (size_t i = 0; i < m->n_sandboxes; i++)
-        (void)json_array_append_new(list, detail_of(m->sandboxes[i]));
-    e2b_reply_next(c, list, m->next_page_token[0] ? m->next_page_token : NULL);
-}
 
 /* metadata=userId%3Dabc%26app%3Dprod: a query within the query, whose names and values the SDKs
  * encode once more. */
@@ -432,43 +523,90 @@ static int add_filter(struct label_list *l, char *filter, struct cl_err *err)
     return 0;
 }
 
-struct list_query {
+struct listing {
     struct label_list labels;
-    char filter[4096], token[256], state[64];
-    uint32_t limit;
+    char filter[4096], token[256];
+    unsigned states;
+    size_t limit, pages;
+    json_t *found; /* owned */
 };
 
-static int read_list(const struct e2b_call *c, struct list_query *q, struct cl_err *err)
+static void listing_free(void *obj)
 {
-    char limit[16] = "";
-    int has = e2b_query_get(c->in.query, "metadata", q->filter, sizeof q->filter);
-    if (has < 0 || e2b_query_get(c->in.query, "nextToken", q->token, sizeof q->token) < 0 ||
-        e2b_query_get(c->in.query, "state", q->state, sizeof q->state) < 0 ||
-        e2b_query_get(c->in.query, "limit", limit, sizeof limit) < 0)
-        return cl_fail(err, CL_E_INVALID, 0, "the query is malformed");
-    q->limit = limit[0] ? (uint32_t)strtoul(limit, NULL, 10) : PAGE_DEFAULT;
-    return has ? add_filter(&q->labels, q->filter, err) : 0;
+    struct listing *w = obj;
+    json_decref(w->found);
+    cl_free(w);
 }
 
-void e2b_sandbox_list(struct e2b_call *c)
+/* The older call knows those that run and no others. */
+static int read_states(const struct e2b_call *c, struct listing *w, struct cl_err *err)
+{
+    char text[64] = "";
+    int has = e2b_query_get(c->in.query, "state", text, sizeof text);
+    w->states = strncmp(c->in.path, "/v2/", 4) == 0 ? E2B_ANY_STATE : E2B_RUNNING;
+    if (has < 0)
+        return cl_fail(err, CL_E_INVALID, 0, "the query is malformed");
+    return text[0] ? e2b_states_read(text, &w->states, err) : 0;
+}
+
+static int read_list(const struct e2b_call *c, struct listing *w, struct cl_err *err)
+{
+    char limit[16] = "";
+    int has = e2b_query_get(c->in.query, "metadata", w->filter, sizeof w->filter);
+    if (has < 0 || e2b_query_get(c->in.query, "nextToken", w->token, sizeof w->token) < 0 ||
+        e2b_query_get(c->in.query, "limit", limit, sizeof limit) < 0)
+        return cl_fail(err, CL_E_INVALID, 0, "the query is malformed");
+    w->limit = limit[0] ? (uint32_t)strtoul(limit, NULL, 10) : PAGE_DEFAULT;
+    return read_states(c, w, err) < 0 ? -1 : has ? add_filter(&w->labels, w->filter, err) : 0;
+}
+
+static void ask_page(struct e2b_call *c);
+
+/* The scheduler's pages are of all states: go on until one of ours is full. */
+static void on_listed(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
+{
+    const Cloche__V1__SandboxServiceListResponse *m =
+        (const Cloche__V1__SandboxServiceListResponse *)reply;
+    struct listing *w = c->work;
+    if (err) {
+        e2b_fail(c, err);
+        return;
+    }
+    for (size_t i = 0; i < m->n_sandboxes; i++) {
+        const Cloche__V1__Sandbox *box = m->sandboxes[i];
+        if (w->states & (is_paused(box) ? E2B_PAUSED : E2B_RUNNING))
+            (void)json_array_append_new(w->found, detail_of(box));
+    }
+    (void)snprintf(w->token, sizeof w->token, "%s", m->next_page_token);
+    if (w->token[0] && json_array_size(w->found) < w->limit && ++w->pages < PAGES_MAX)
+        ask_page(c);
+    else
+        e2b_reply_next(c, json_incref(w->found), w->token[0] ? w->token : NULL);
+}
+
+static void ask_page(struct e2b_call *c)
 {
     static const struct e2b_method list =
         E2B_RPC("SandboxService", "List", sandbox_service_list_response);
     Cloche__V1__SandboxServiceListRequest m = CLOCHE__V1__SANDBOX_SERVICE_LIST_REQUEST__INIT;
-    struct cl_err err = {0};
-    struct list_query q = {.limit = 0};
-    if (read_list(c, &q, &err) < 0) {
-        e2b_fail(c, &err);
-        return;
-    }
-    if (q.state[0] && !strstr(q.state, "running")) { /* of any other state there is none */
-        e2b_reply(c, 200, json_array());
-        return;
-    }
-    m.page_size = q.limit;
-    m.page_token = q.token;
-    m.labels = q.labels.list;
-    m.n_labels = q.labels.n;
+    struct listing *w = c->work;
+    m.page_size = (uint32_t)(w->limit - json_array_size(w->found));
+    m.page_token = w->token;
+    m.labels = w->labels.list;
+    m.n_labels = w->labels.n;
     (void)!e2b_ask(c, &(struct e2b_ask){.method = &list, .request = &m.base, .on_end = on_listed},
                    NULL);
+}
+
+void e2b_sandbox_list(struct e2b_call *c)
+{
+    struct cl_err err = {0};
+    struct listing *w = e2b_work_new(c, sizeof *w, listing_free);
+    if (!w)
+        return;
+    w->found = json_array();
+    if (read_list(c, w, &err) < 0)
+        e2b_fail(c, &err);
+    else
+        ask_page(c);
 }

@@ -15,8 +15,8 @@ static const struct {
     {CL_E_TOOBIG, "Too large", "Send or ask for less; files can be read and written in parts."},
     {CL_E_NOTFOUND, "Not found", "Check the name; file_list and sandbox_list show what there is."},
     {CL_E_QUOTA, "Refused: over the quota",
-     "End sandboxes that are no longer needed (sandbox_list, then sandbox_kill), or wait and try "
-     "again; a larger quota is for the operator to give."},
+     "End or pause sandboxes that are not needed now (sandbox_list, then sandbox_kill or "
+     "sandbox_pause), or wait and try again; a larger quota is for the operator to give."},
     {CL_E_RATE, "Refused: too many calls in a short time", "Wait and call again."},
     {CL_E_QUEUE, "Refused: too much is waiting already", "Wait and call again."},
     {CL_E_DENIED, "Not allowed",
@@ -34,6 +34,11 @@ static const char gone[] =
     "Its files and processes are gone: it was idle longer than its lifetime, was ended, or never "
     "was. Call again without sandbox_id to get a new, empty one.";
 
+bool mcp_err_is_paused(const struct cl_err *err)
+{
+    return err->code == CL_E_STATE && strstr(err->text, "is paused") != NULL;
+}
+
 void mcp_advice(const struct cl_err *err, char out[static MCP_ADVICE])
 {
     const char *what = "It failed inside of the service",
@@ -47,6 +52,9 @@ void mcp_advice(const struct cl_err *err, char out[static MCP_ADVICE])
     }
     if (err->code == CL_E_NOTFOUND && strcmp(err->subject, "sandbox") == 0)
         remedy = gone;
+    if (mcp_err_is_paused(err))
+        remedy =
+            "Call sandbox_resume with its sandbox_id (sandbox_list shows it), then call again.";
     if (err->retry_ms)
         (void)snprintf(wait, sizeof wait, " It may succeed in %.1f s.",
                        (double)(err->retry_ms + 99) / 1000.0);

@@ -10,6 +10,8 @@
 
 enum { MCP_ADVICE = 1024 };
 
+/* Refused because the sandbox is paused: resuming it helps. */
+bool mcp_err_is_paused(const struct cl_err *err);
 void mcp_advice(const struct cl_err *err, char out[static MCP_ADVICE]);
 
 #endif

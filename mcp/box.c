@@ -1,5 +1,5 @@
 /* mcp/box.c - sandboxes: whose they are, the default one of a session, and the tools that make,
- * list and end them.
+ * list, pause, resume and end them.
  *
  * A sandbox belongs to the principal that made it, by a label that the scheduler keeps; another's,
  * and one that never was, are answered alike.  A session's default sandbox is made with an
@@ -17,7 +17,7 @@
 #include "mcp/call_priv.h"
 #include "mcp/tools_priv.h"
 
-enum { GENERATIONS = 64, KEY_TEXT = 64, CREATE_S = 60, NAME_MAX_BYTES = 64 };
+enum { GENERATIONS = 64, KEY_TEXT = 64, CREATE_S = 60, PAUSE_S = 120, NAME_MAX_BYTES = 64 };
 
 static const char label_owner[] = "mcp-owner", label_shared[] = "mcp-shared",
                   label_name[] = "mcp-name";
@@ -109,6 +109,7 @@ struct creation {
     uint64_t ttl_ns;
     uint32_t cpus, memory_mib;
     const json_t *network; /* rules, by the schema; NULL = none */
+    bool pauses;           /* instead of ending, when it is idle */
 };
 
 enum { NETWORK_RULES = 32 /* maxItems of tools.json */ };
@@ -141,6 +142,8 @@ static void ask_create(struct mcp_call *c, const struct creation *w,
         allow[grant.n_allow] = mcp_pb(json_string_value(json_array_get(w->network, grant.n_allow)));
     if (w->network)
         m.network_grant = &grant;
+    if (w->pauses)
+        m.on_idle = CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE;
     struct mcp_ask_spec ask = {.method = &create,
                                .request = &m.base,
                                .timeout_ns = CREATE_S * CL_NS_PER_S,
@@ -394,6 +397,11 @@ static json_t *box_json(const Cloche__V1__Sandbox *m)
         mcp_json_set(o, "cpus", json_integer(m->resources->vcpus));
     if (m->resources && m->resources->memory_mib)
         mcp_json_set(o, "memory_mib", json_integer(m->resources->memory_mib));
+    mcp_json_set(
+        o, "on_idle",
+        json_string(m->on_idle == CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE ? "pause" : "end"));
+    if (m->image_bytes)
+        mcp_json_set(o, "image_bytes", json_integer((json_int_t)m->image_bytes));
     if (m->network_grant) {
         json_t *rules = json_array();
         for (size_t i = 0; i < m->network_grant->n_allow; i++)
@@ -420,11 +428,13 @@ static void on_created(struct mcp_call *c, const ProtobufCMessage *reply, const 
 
 void mcp_tool_sandbox_create(struct mcp_call *c)
 {
+    const char *on_idle = mcp_json_text(c->args, "on_idle");
     struct creation w = {.template_name = mcp_json_text(c->args, "template"),
                          .ttl_ns = mcp_seconds_ns(c->args, "ttl_seconds", 0),
                          .cpus = (uint32_t)mcp_json_u64(c->args, "cpus", 0),
                          .memory_mib = (uint32_t)mcp_json_u64(c->args, "memory_mib", 0),
-                         .network = json_object_get(c->args, "network")};
+                         .network = json_object_get(c->args, "network"),
+                         .pauses = on_idle && strcmp(on_idle, "pause") == 0};
     mcp_progress(c, "making a sandbox");
     ask_create(c, &w, on_created);
 }
@@ -507,6 +517,85 @@ void mcp_tool_sandbox_kill(struct mcp_call *c)
 void mcp_tool_sandbox_stop(struct mcp_call *c)
 {
     mcp_box_need(c, kill_box);
+}
+
+/* Of a paused one it is still known whose it is, and a session's stays the session's. */
+static void fail_asked(struct mcp_call *c, const struct cl_err *err)
+{
+    if (err->code == CL_E_NOTFOUND)
+        mcp_box_gone(c);
+    mcp_end_tool_error(c, err);
+}
+
+static void on_paused(struct mcp_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
+{
+    if (err) {
+        fail_asked(c, err);
+        return;
+    }
+    json_t *o = box_json(((const Cloche__V1__PauseResponse *)reply)->sandbox);
+    const char *until = mcp_json_text(o, "expires");
+    struct mcp_result r = {
+        .structured = o,
+        .text = cl_asprintf("Sandbox %s is paused and kept until %s. sandbox_resume lets it go on "
+                            "with its files, processes and variables.",
+                            c->box, until ? until : "it is ended")};
+    mcp_end_tool(c, &r);
+}
+
+static void pause_box(struct mcp_call *c)
+{
+    static const struct mcp_method_of pause = MCP_RPC("SandboxService", "Pause", pause_response);
+    Cloche__V1__PauseRequest m = CLOCHE__V1__PAUSE_REQUEST__INIT;
+    m.sandbox_id = c->box;
+    m.keep_ns = mcp_seconds_ns(c->args, "keep_seconds", 0);
+    mcp_progress(c, "pausing the sandbox");
+    struct mcp_ask_spec ask = {.method = &pause,
+                               .request = &m.base,
+                               .timeout_ns = PAUSE_S * CL_NS_PER_S,
+                               .on_end = on_paused};
+    (void)!mcp_ask(c, &ask, NULL);
+}
+
+void mcp_tool_sandbox_pause(struct mcp_call *c)
+{
+    mcp_box_check(c, mcp_json_text(c->args, "sandbox_id"), pause_box);
+}
+
+static void on_resumed(struct mcp_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
+{
+    if (err) {
+        fail_asked(c, err);
+        return;
+    }
+    const Cloche__V1__ResumeResponse *m = (const Cloche__V1__ResumeResponse *)reply;
+    json_t *o = box_json(m->sandbox);
+    mcp_json_set(o, "was_paused", json_boolean(m->was_paused));
+    struct mcp_result r = {.structured = o,
+                           .text =
+                               cl_asprintf(m->was_paused ? "Sandbox %s goes on where it was paused."
+                                                         : "Sandbox %s was not paused; it runs.",
+                                           c->box)};
+    mcp_end_tool(c, &r);
+}
+
+static void resume_box(struct mcp_call *c)
+{
+    static const struct mcp_method_of resume = MCP_RPC("SandboxService", "Resume", resume_response);
+    Cloche__V1__ResumeRequest m = CLOCHE__V1__RESUME_REQUEST__INIT;
+    m.sandbox_id = c->box;
+    m.ttl_ns = mcp_seconds_ns(c->args, "ttl_seconds", 0);
+    mcp_progress(c, "resuming the sandbox");
+    struct mcp_ask_spec ask = {.method = &resume,
+                               .request = &m.base,
+                               .timeout_ns = PAUSE_S * CL_NS_PER_S,
+                               .on_end = on_resumed};
+    (void)!mcp_ask(c, &ask, NULL);
+}
+
+void mcp_tool_sandbox_resume(struct mcp_call *c)
+{
+    mcp_box_check(c, mcp_json_text(c->args, "sandbox_id"), resume_box);
 }
 
 /* --- stdio --------------------------------------------------------------------------------------

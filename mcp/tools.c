@@ -8,11 +8,12 @@
 #include "mcp/tools_priv.h"
 
 const struct mcp_row mcp_tool_rows[] = {
-    {"run_code", mcp_tool_run_code},         {"exec", mcp_tool_exec},
-    {"exec_start", mcp_tool_exec_start},     {"exec_poll", mcp_tool_exec_poll},
-    {"exec_signal", mcp_tool_exec_signal},   {"sandbox_create", mcp_tool_sandbox_create},
-    {"sandbox_list", mcp_tool_sandbox_list}, {"sandbox_kill", mcp_tool_sandbox_kill},
-    {"file_read", mcp_tool_file_read},       {"file_write", mcp_tool_file_write},
+    {"run_code", mcp_tool_run_code},           {"exec", mcp_tool_exec},
+    {"exec_start", mcp_tool_exec_start},       {"exec_poll", mcp_tool_exec_poll},
+    {"exec_signal", mcp_tool_exec_signal},     {"sandbox_create", mcp_tool_sandbox_create},
+    {"sandbox_list", mcp_tool_sandbox_list},   {"sandbox_kill", mcp_tool_sandbox_kill},
+    {"sandbox_pause", mcp_tool_sandbox_pause}, {"sandbox_resume", mcp_tool_sandbox_resume},
+    {"file_read", mcp_tool_file_read},         {"file_write", mcp_tool_file_write},
     {"file_list", mcp_tool_file_list},
 };
 const size_t mcp_tool_rows_n = CL_COUNT(mcp_tool_rows);

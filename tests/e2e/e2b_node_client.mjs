@@ -44,5 +44,24 @@ out.running = await s.isRunning()
 await s.setTimeout(600_000)
 const other = await Sandbox.connect(s.sandboxId)
 out.connect = await other.files.read('a/b.txt')
+await s.runCode('kept = 41')
+await s.files.write('/tmp/kept', 'a file')
+const counter = await s.commands.run('while :; do date +%s%N > /tmp/c; mv /tmp/c /tmp/count; sleep 0.1; done', { background: true, timeoutMs: 0 })
+async function states(...state) {
+  const pages = Sandbox.list({ query: { metadata: { userId: 'n ü' }, state } })
+  const items = await pages.nextItems()
+  return items.map((i) => i.sandboxId === s.sandboxId && i.state)
+}
+out.pause = [await s.pause(), await s.pause()]
+out.paused = [(await s.getInfo()).state, await s.isRunning(), await states('paused'), await states('running'), await states('running', 'paused')]
+out.atRest = [await caught(s.commands.run('true')), await caught(s.files.read('/tmp/kept')), await caught(s.runCode('kept'))].map((e) => e?.split(':')[0])
+const again = await Sandbox.connect(s.sandboxId, { timeoutMs: 120_000 })
+const count = await again.files.read('/tmp/count')
+await new Promise((done) => setTimeout(done, 1000))
+out.resumed = [(await again.runCode('kept + 1')).text, await again.files.read('/tmp/kept'), (await again.commands.list()).some((p) => p.pid === counter.pid),
+  (await again.files.read('/tmp/count')) !== count, (await again.getInfo()).state]
+out.again = [await Sandbox.pause(s.sandboxId), await s.kill(), await Sandbox.kill(s.sandboxId)]
+out.pauseOfNothing = (await caught(Sandbox.pause(s.sandboxId)))?.split(':')[0]
 out.dead = [await s.kill(), await s.isRunning(), await s.kill()]
 console.log(JSON.stringify(out))
+process.exit(0) // a command that was refused leaves the SDK's timer of a minute

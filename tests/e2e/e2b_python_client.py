@@ -7,8 +7,8 @@ import re
 import sys
 import time
 
-from e2b import (CommandExitException, FileNotFoundException, NotFoundException, PtySize, Sandbox, SandboxNotFoundException, SandboxQuery,
-                 TimeoutException)
+from e2b import (CommandExitException, FileNotFoundException, NotFoundException, PtySize, Sandbox, SandboxException, SandboxNotFoundException,
+                 SandboxQuery, SandboxState, TimeoutException)
 from e2b_code_interpreter import Sandbox as CodeSandbox
 
 
@@ -105,13 +105,55 @@ def boxes(s, out):
     out["unknown"] = bool(caught((NotFoundException, SandboxNotFoundException), Sandbox.connect, "sbx_00000000000000000000000000"))
 
 
+def listed(state):
+    """Ids of this client's sandboxes in this state, over all pages."""
+    pages, ids = Sandbox.list(query=SandboxQuery(metadata={"userId": "a b/ü"}, state=[state]), limit=1), []
+    while pages.has_next:
+        ids += [i.sandbox_id for i in pages.next_items()]
+    return ids
+
+
+def pauses(s, out):
+    s.run_code("kept = 41")
+    s.files.write("/tmp/kept", "a file")
+    counter = s.commands.run("i=0; while :; do i=$((i + 1)); echo $i > /tmp/c; mv /tmp/c /tmp/count; sleep 0.1; done", background=True, timeout=0)
+    out["pause"] = [s.pause(), s.pause()]
+    info = s.get_info()
+    out["paused"] = [info.state.value, (info.end_at - info.started_at).days >= 29, s.is_running(), listed(SandboxState.PAUSED) == [s.sandbox_id],
+                     listed(SandboxState.RUNNING)]
+    out["at_rest"] = [bool(caught(TimeoutException, s.commands.run, "true")), bool(caught(TimeoutException, s.files.read, "/tmp/kept")),
+                      bool(caught(TimeoutException, s.run_code, "kept")), bool(caught(SandboxException, s.set_timeout, 60))]
+    again = CodeSandbox.connect(s.sandbox_id, timeout=120)
+    seen = again.files.read("/tmp/count")
+    time.sleep(1)
+    out["resumed"] = [again.sandbox_id == s.sandbox_id, again.get_info().state.value, again.run_code("kept + 1").text, again.files.read("/tmp/kept"),
+                      counter.pid in [p.pid for p in again.commands.list()], int(again.files.read("/tmp/count")) > int(seen), s.is_running()]
+    out["runs"] = [listed(SandboxState.PAUSED), listed(SandboxState.RUNNING) == [s.sandbox_id]]
+    out["not_without_memory"] = caught(SandboxException, s.pause, mode="filesystem")
+    out["by_id"] = [Sandbox.pause(s.sandbox_id), Sandbox.kill(s.sandbox_id), s.is_running(), Sandbox.kill(s.sandbox_id)]
+    out["of_nothing"] = bool(caught(SandboxNotFoundException, s.pause))
+
+
+def pauses_when_idle(template, out):
+    """Used up, so that only its timeout pauses it: what asks for its state does not use it."""
+    with Sandbox.create(template=template, timeout=3, lifecycle={"on_timeout": "pause"}) as s:
+        s.files.write("/tmp/kept", "a file")
+        end = time.monotonic() + 60
+        while s.get_info().state != SandboxState.PAUSED and time.monotonic() < end:
+            time.sleep(0.5)
+        out["idle"] = [s.get_info().state.value, s.get_info().lifecycle, s.connect(timeout=60).files.read("/tmp/kept")]
+    out["no_auto_resume"] = caught(SandboxException, Sandbox.create, template=template, lifecycle={"on_timeout": "pause", "auto_resume": True})
+
+
 def main(template):
     out = {}
     with CodeSandbox.create(template=template, timeout=300, metadata={"userId": "a b/ü"}, envs={"OF_BOX": "a"}) as s:
         for part in (commands, files, boxes, code):
             part(s, out)
-        out["unpaused"] = caught(Exception, s.pause)
     out["dead"] = [s.is_running(), s.kill(), caught(Exception, s.commands.run, "true")]
+    with CodeSandbox.create(template=template, timeout=300, metadata={"userId": "a b/ü"}) as s:
+        pauses(s, out)
+    pauses_when_idle(template, out)
     print(json.dumps(out))
 
 

@@ -182,10 +182,39 @@ def keeps_sandboxes(c):
     check("… has counters, or says that there are none", stats["counters"]["kicks.vsock"] > 0 and stats["monitor_exits"] > 0 and "kicks.vsock" in out
           if has else stats["counters"] is None and stats["monitor_exits"] is None and "no counters: QEMU keeps none" in out, (stats, out))
     check("… those that are 0 only with --all", ("kicks.net" in out, "kicks.net" in c("vm", "stats", "--all", box).stdout.decode()) == (False, has), out)
+    rests(c, box)
     exits("rm ends it", c("rm", box), 0)
     exits("vm stats of what has ended fails, and says how to go on", c("vm", "stats", box), 1, err="remedy:")
     exits("… and so does that of nothing", c("vm", "stats"), 2, err="remedy: cloche vm stats --help")
     exits("then exec is refused", c("exec", box, "--", "true"), 125)
+
+
+def rests(c, box):
+    """A command that counts, a file and a sandbox that stand still and go on."""
+    counts = c.open("exec", box, "--", "sh", "-c", "for i in $(seq 20); do echo $i; sleep 1; done")
+    check("a command runs", counts.stdout.readline() == b"1\n")
+    paused = c.json("sandbox", "pause", "--keep", "7d", box)
+    check("pause answers when it rests, with what that takes", (paused["id"], paused["state"]) == (box, "paused") and paused["image_bytes"] > 1 << 20, paused)
+    row = next(r for r in c.json("sandbox", "list") if r["id"] == box)
+    equal("the list says so", (row["state"], row["image_bytes"], row["left"][-1]), ("paused", paused["image_bytes"], "d"))
+    out = c("sandbox", "get", box).stdout.decode()
+    check("… and get, with its size", "paused" in out and "iB" in next(line for line in out.splitlines() if line.startswith("image")), out)
+    exits("a second pause is none", c("sandbox", "pause", box), 0)
+    exits("exec is refused, and the way on is named", c("exec", box, "--", "true"), 125, err="remedy: cloche sandbox resume SANDBOX")
+    check("the command stands still", counts.poll() is None)
+    resumed = c.json("sandbox", "resume", box, "--ttl", "10m")
+    equal("resume answers when it runs", (resumed["state"], resumed["was_paused"], resumed["image_bytes"]), ("running", True, 0))
+    exits("its file is there", c("exec", box, "--", "cat", "/tmp/n"), 0, b"42\n")
+    equal("the command goes on where it was", (counts.stdout.read(), counts.wait(soon(60))), ("".join(f"{i}\n" for i in range(2, 21)).encode(), 0))
+    equal("a second resume says that it ran", c.json("sandbox", "resume", box)["was_paused"], False)
+    exits("another word for --on-idle is refused", c("sandbox", "create", "base", "--on-idle", "sleep"), 1, err="want end or pause")
+    idle = c.json("sandbox", "create", "base", "--ttl", "2s", "--on-idle", "pause")
+    equal("one that pauses when idle says so", idle["on_idle"], "pause")
+    end = time.monotonic() + soon(60)
+    while c.json("sandbox", "get", idle["id"])["state"] == "running" and time.monotonic() < end:
+        time.sleep(0.5)
+    equal("… and does", c.json("sandbox", "get", idle["id"])["state"], "paused")
+    exits("a paused one can be ended", c("rm", idle["id"]), 0)
 
 
 @suite.scenario

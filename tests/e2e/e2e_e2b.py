@@ -57,8 +57,11 @@ def python_sdk(c):
         "running": True, "info_of_box": [True, {"userId": "a b/ü"}, True, "running"], "longer": True, "connect": "1", "found": True,
         "not_found": True, "unknown": True,
         "cell": ["42", ["out\n"], ["err\n"], None], "state": "42", "wide": True, "exception": ["ZeroDivisionError", "division by zero", True],
-        "context": ["'/tmp'", "NameError"], "contexts": True, "removed": False, "bash": ["5\n"], "timeout": True, "after": "42"})
-    for what in ("unwatched", "unpaused"):
+        "context": ["'/tmp'", "NameError"], "contexts": True, "removed": False, "bash": ["5\n"], "timeout": True, "after": "42",
+        "pause": [True, False], "paused": ["paused", True, False, True, []], "at_rest": [True] * 4,
+        "resumed": [True, "running", "42", "a file", True, True, True], "runs": [[], True], "by_id": [True, True, False, False], "of_nothing": True,
+        "idle": ["paused", {"on_timeout": "pause", "auto_resume": False}, "a file"]})
+    for what in ("unwatched", "not_without_memory", "no_auto_resume"):
         check(f"what is not there says so: {what}", "not served" in str(seen.get(what)), seen.get(what))
     check("a sandbox that is gone is known to be gone", seen.get("dead", [0])[:2] == [False, False] and "sandbox was" in str(seen["dead"][2]), seen.get("dead"))
 
@@ -73,7 +76,9 @@ def javascript_sdk(c):
         "run": ["out\na\n", "err\n", 0, "out\na\n"], "failing": "CommandExitError: exit status 3", "listed": True, "stdin": "one\nend\n",
         "write": "/home/user/a/b.txt", "read": ["hello", ["b.txt"]], "exists": [True, False], "make": [True, False],
         "cell": ["42", ["out\n"], "42"], "exception": "ZeroDivisionError", "context": "'/tmp'", "found": True, "running": True,
-        "connect": "hello", "dead": [True, False, False]})
+        "connect": "hello", "pause": [True, False], "paused": ["paused", False, ["paused"], [], ["paused"]], "atRest": ["SandboxNotFoundError", "TimeoutError", "TimeoutError"],
+        "resumed": ["42", "a file", True, True, "running"], "again": [True, True, False], "pauseOfNothing": "SandboxNotFoundError",
+        "dead": [False, False, False]})
     check("a file that is not there", "FileNotFoundError" in str(seen.get("gone")), seen.get("gone"))
     check("a command that runs can be killed", seen.get("killed", [False])[0])
 
@@ -147,6 +152,42 @@ def who_may(c):
 
 
 @suite.scenario
+def rests(c):
+    """Statuses, as the SDKs do not show them."""
+    c.tenant("rests", sandboxes=1)
+    a, other = Caller(c, X_API_Key=c.key("rests").secret), Caller(c, X_API_Key=c.tenant("awake").key)
+    box = a.make()
+    path = "/sandboxes/" + box["sandboxID"]
+    equal("one that runs: connect and resume", [a.call("POST", path + "/connect", {"timeout": 60})[0], a.call("POST", path + "/resume", {})[0]], [200, 409])
+    equal("it is paused once", [a.call("POST", path + "/pause", b)[0] for b in (None, {"memory": True})], [204, 409])
+    token = {"X_Access_Token": box["envdAccessToken"], "E2b_Sandbox_Id": box["sandboxID"]}
+    equal("what is in it is not there", [a.call(m, p, b, **token)[0] for m, p, b in (
+        ("GET", "/health", None), ("GET", "/files?path=/etc/passwd", None), ("POST", "/execute", {"code": "1"}))], [502] * 3)
+    status, said = a.run(box, "true")
+    check("a command is told the same", status == 502 and "The sandbox was not found" in said, said)
+    equal("it is seen", (a.call("GET", path)[1]["state"], [i["state"] for i in a.call("GET", "/v2/sandboxes")[1]]), ("paused", ["paused"]))
+    equal("by who asks for that state", [len(a.call("GET", q)[1]) for q in (
+        "/v2/sandboxes?state=paused", "/v2/sandboxes?state=running", "/v2/sandboxes?state=running%2Cpaused", "/sandboxes")], [1, 0, 1, 0])
+    equal("and by no other tenant", ([other.call("POST", path + s, {})[0] for s in ("/pause", "/resume", "/connect")], other.call("GET", "/v2/sandboxes")[1]),
+          ([404] * 3, []))
+    equal("no state that there is", a.call("GET", "/v2/sandboxes?state=asleep")[0], 400)
+    equal("its timeout cannot be set", a.call("POST", path + "/timeout", {"timeout": 60})[0], 409)
+    second = a.make()  # the quota has one place, which a paused one does not hold
+    status, said = a.call("POST", path + "/connect", {"timeout": 60})
+    check("no room to go on: it stays paused", status == 429 and a.call("GET", path)[1]["state"] == "paused", said)
+    equal("the other one ends", a.call("DELETE", "/sandboxes/" + second["sandboxID"])[0], 204)
+    check("then it goes on", until(lambda: a.call("POST", "/v2" + path + "/connect", {})[0] == 201, 20))
+    check("and runs what it is told", "aGVsbG8K" in a.run(box, "echo hello")[1])
+    equal("the older call", [a.call("POST", path + s, {})[0] for s in ("/pause", "/resume")], [204, 201])
+    equal("without its memory it is not paused, nor a new one made", (
+        a.call("POST", path + "/pause", {"memory": False})[0], a.call("GET", path)[1]["state"],
+        a.call("POST", path + "/connect", {"timeout": 60, "memory": False})[0],
+        a.call("POST", "/v2/sandboxes", {"templateID": "base", "autoPause": True, "autoPauseMemory": False})[0]), (501, "running", 501, 501))
+    equal("one that is paused may end", [a.call(m, path + s)[0] for m, s in (("POST", "/pause"), ("DELETE", ""), ("POST", "/pause"), ("POST", "/connect"))],
+          [204, 204, 404, 404])
+
+
+@suite.scenario
 def bad_input(c):
     a = Caller(c, X_API_Key=c.tenant("bad").key)
     box = a.make()
@@ -161,6 +202,8 @@ def bad_input(c):
             ("metadata that is no text", 400, a.call("POST", "/v2/sandboxes", {"templateID": "base", "metadata": {"a": 1}})),
             ("an environment that is too large", 413, a.call("POST", "/v2/sandboxes", {"templateID": "base", "envVars": {"A": "x" * 7000}})),
             ("what cannot be had", 501, a.call("POST", "/v2/sandboxes", {"templateID": "base", "volumeMounts": [{"name": "a", "path": "/b"}]})),
+            ("a pause that is no wish", 400, a.call("POST", "/v2/sandboxes", {"templateID": "base", "autoPause": "yes"})),
+            ("a pause of nothing", 404, a.call("POST", "/sandboxes/sbx_00000000000000000000000000/pause", {})),
             ("rules for a network", 501, a.call("POST", "/v2/sandboxes", {"templateID": "base", "network": {"allowOut": ["a.org"]}})),
             ("the same without what they mean", 501, a.call("POST", "/v2/sandboxes", {"templateID": "base", "network": {"allowOut": ["a.org"], "denyOut": ["1.1.1.1"]}})),
             ("a rule that is none", 400, a.call("POST", "/v2/sandboxes", {"templateID": "base", "network": {"allowOut": ["a org"], "denyOut": ["0.0.0.0/0"]}})),

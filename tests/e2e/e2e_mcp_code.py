@@ -62,6 +62,41 @@ def failures_teach(c):
 
 
 @suite.scenario
+def a_pause_keeps_the_state(c):
+    a = agent(c, "pause", LEGACY)
+    box = a.tool("run_code", code="x = 41\nopen('/tmp/note', 'w').write('kept')", timeout_seconds=60).data["sandbox_id"]
+    job = a.tool("exec_start", sandbox_id=box, command="while :; do date +%s%N > /tmp/c; mv /tmp/c /tmp/count; sleep 0.1; done").data["exec_id"]
+    paused = a.tool("sandbox_pause", sandbox_id=box, keep_seconds=3600)
+    check("a pause is told, and how to go on", not paused.failed and paused.data["state"] == "paused" and paused.data["image_bytes"] > 1 << 20 and
+          "sandbox_resume" in paused.text, paused.text)
+    equal("it may be said twice", a.tool("sandbox_pause", sandbox_id=box).data["state"], "paused")
+    row = next(s for s in a.tool("sandbox_list").data["sandboxes"] if s["sandbox_id"] == box)
+    equal("the list shows it", (row["state"], row["image_bytes"]), ("paused", paused.data["image_bytes"]))
+    for tool, args in (("run_code", {"code": "x"}), ("exec", {"command": "true"}), ("file_read", {"path": "/tmp/note"}), ("run_code", {"code": "x", "sandbox_id": box})):
+        refused = a.tool(tool, **args)
+        check(f"{tool} is refused, and what helps is named", refused.failed and "paused" in refused.text and "sandbox_resume" in refused.text, refused.text)
+    resumed = a.tool("sandbox_resume", sandbox_id=box, ttl_seconds=600)
+    equal("it goes on", (resumed.failed, resumed.data["state"], resumed.data["was_paused"]), (False, "running", True))
+    equal("with the variables of the session", (a.tool("run_code", code="x + 1").data["result"], a.tool("run_code", code="x").data["fresh"]), ("42", False))
+    equal("and its files", a.tool("file_read", path="/tmp/note").data["content"], "kept")
+    before = a.tool("file_read", path="/tmp/count").data["content"]
+    check("and its processes, that run", until(lambda: a.tool("file_read", path="/tmp/count").data["content"] != before, 10) and
+          a.tool("exec_poll", sandbox_id=box, exec_id=job).data["running"])
+    equal("resuming what runs changes nothing", a.tool("sandbox_resume", sandbox_id=box).data["was_paused"], False)
+    none = a.tool("sandbox_pause", sandbox_id="sbx_" + "0" * 26)
+    check("of one that never was", none.failed and "no live sandbox" in none.text, none.text)
+    stranger = Mcp(c.mcp_url, c.tenant("stranger").key)
+    for tool in ("sandbox_pause", "sandbox_resume"):
+        theirs, unknown = stranger.tool(tool, sandbox_id=box), stranger.tool(tool, sandbox_id="sbx_" + "0" * 26)
+        equal(f"{tool}: another's is answered like one that never was", theirs.text.replace(box, "ID"), unknown.text.replace("sbx_" + "0" * 26, "ID"))
+    idle = a.tool("sandbox_create", template="python", ttl_seconds=2, on_idle="pause").data
+    equal("one may be made to pause when idle", idle["on_idle"], "pause")
+    check("and does", until(lambda: [s["state"] for s in a.tool("sandbox_list").data["sandboxes"] if s["sandbox_id"] == idle["sandbox_id"]] == ["paused"], 60))
+    for one in (idle["sandbox_id"], box):
+        equal("paused or not, it ends", a.tool("sandbox_kill", sandbox_id=one).data["killed"], True)
+
+
+@suite.scenario
 def nothing_is_kept(c):
     for name in c.tenant_names():
         boxes = c.client(c.key(name).secret).sandboxes

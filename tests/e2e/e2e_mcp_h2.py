@@ -183,7 +183,7 @@ def running(c, key, sandbox, word):
 def curl_speaks_it(c):
     a = agent(c, "curl")
     head, text = curl(a, "tools/list", None, "--http2-prior-knowledge")
-    check("prior knowledge: a list of tools", head.startswith("HTTP/2 200") and len(json.loads(text)["result"]["tools"]) == 11, head)
+    check("prior knowledge: a list of tools", head.startswith("HTTP/2 200") and len(json.loads(text)["result"]["tools"]) == 13, head)
     head, text = curl(a, "tools/call", {"name": "exec", "arguments": {"command": "echo one; sleep 3; echo two"}}, "--http2-prior-knowledge")
     events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
     check("a call is an event stream", "text/event-stream" in head and head.startswith("HTTP/2 200"), head)

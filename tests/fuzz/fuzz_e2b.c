@@ -1,5 +1,5 @@
 /* What strangers say to E2B's API before anybody is asked: path, query, token, envelope, form,
- * output.  The first byte says which. */
+ * output, pausing.  The first byte says which. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -8,8 +8,10 @@
 #include "e2b/connect.h"
 #include "e2b/labels.h"
 #include "e2b/multipart.h"
+#include "e2b/pause.h"
 #include "e2b/route.h"
 #include "e2b/text.h"
+#include "mcp/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -94,6 +96,23 @@ static void read_text(const char *bytes, size_t n)
     json_decref(whole);
 }
 
+/* As a filter, and as a body. */
+static void read_pause(const char *text)
+{
+    unsigned states = 0;
+    bool pauses;
+    json_t *body = NULL;
+    int rc = e2b_states_read(text, &states, NULL);
+    CL_ASSERT((rc == 0) == (states != 0) && states <= E2B_ANY_STATE);
+    if (mcp_json_parse(text, strlen(text), &body, NULL) < 0)
+        return;
+    struct cl_err err = {0};
+    CL_ASSERT((e2b_auto_pause_read(body, &pauses, &err) == 0) == (err.code == CL_OK));
+    err = (struct cl_err){0};
+    CL_ASSERT((e2b_pause_check(body, &err) == 0) == (err.code == CL_OK));
+    json_decref(body);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0)
@@ -104,7 +123,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!text)
         return 0;
     memcpy(text, bytes, n);
-    switch (data[0] % 7) {
+    switch (data[0] % 8) {
     case 0:
         read_path(text);
         break;
@@ -123,8 +142,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     case 5:
         read_form(bytes, n);
         break;
-    default:
+    case 6:
         read_text(bytes, n);
+        break;
+    default:
+        read_pause(text);
         break;
     }
     cl_free(text);

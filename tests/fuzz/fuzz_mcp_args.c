@@ -38,6 +38,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                         "sandbox_create",
                                         "sandbox_list",
                                         "sandbox_kill",
+                                        "sandbox_pause",
+                                        "sandbox_resume",
                                         "file_read",
                                         "file_write",
                                         "file_list",

@@ -149,11 +149,34 @@ static void test_exit_codes_are_those_of_the_contract(void **state)
     }
 }
 
+static void test_what_happens_to_idle_sandboxes(void **state)
+{
+    (void)state;
+    Cloche__V1__IdleAction action = CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE;
+    assert_int_equal(value_idle(NULL, &action, NULL), 0);
+    assert_int_equal(action, CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_UNSPECIFIED);
+    assert_string_equal(value_idle_name((int)action), "end");
+    static const char *const words[] = {"end", "pause"};
+    for (size_t i = 0; i < CL_COUNT(words); i++) {
+        assert_int_equal(value_idle(words[i], &action, NULL), 0);
+        assert_string_equal(value_idle_name((int)action), words[i]);
+    }
+    static const char *const bad[] = {"", "Pause", "pauses", "kill"};
+    for (size_t i = 0; i < CL_COUNT(bad); i++) {
+        struct cl_err err = {0};
+        assert_int_equal(value_idle(bad[i], &action, &err), -1);
+        assert_non_null(strstr(err.text, "want end or pause"));
+        assert_int_equal(action, CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE);
+    }
+}
+
 static void test_names_of_unknown_numbers(void **state)
 {
     (void)state;
     assert_string_equal(value_state(3), "running");
+    assert_string_equal(value_state(4), "paused");
     assert_string_equal(value_state(99), "unknown");
+    assert_string_equal(value_idle_name(99), "unknown");
     assert_string_equal(value_outcome(-1), "unknown");
     assert_string_equal(value_reason(1), "worker-lost");
 }
@@ -169,6 +192,7 @@ int main(void)
         cmocka_unit_test(test_times),
         cmocka_unit_test(test_sizes_and_ages_for_people),
         cmocka_unit_test(test_exit_codes_are_those_of_the_contract),
+        cmocka_unit_test(test_what_happens_to_idle_sandboxes),
         cmocka_unit_test(test_names_of_unknown_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

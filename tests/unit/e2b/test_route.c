@@ -17,6 +17,12 @@ static void test_paths_and_ids(void **state)
     assert_non_null(r);
     assert_ptr_equal(r->run, e2b_sandbox_connect);
     assert_string_equal(id, "sbx_1");
+    r = e2b_route_find(E2B_POST, "/sandboxes/sbx_1/pause", id, &other);
+    assert_ptr_equal(r->run, e2b_sandbox_pause);
+    r = e2b_route_find(E2B_POST, "/sandboxes/sbx_1/resume", id, &other);
+    assert_ptr_equal(r->run, e2b_sandbox_resume);
+    assert_null(e2b_route_find(E2B_GET, "/sandboxes/sbx_1/pause", id, &other));
+    assert_true(other);
     r = e2b_route_find(E2B_GET, "/sandboxes", id, &other);
     assert_ptr_equal(r->run, e2b_sandbox_list);
     assert_string_equal(id, "");

@@ -36,11 +36,28 @@ static void test_a_wait_and_a_lost_sandbox_are_told(void **state)
     assert_non_null(strstr(text, "without sandbox_id"));
 }
 
+static void test_of_a_paused_sandbox_the_way_on_is_told(void **state)
+{
+    (void)state;
+    char text[MCP_ADVICE];
+    struct cl_err err = {.code = CL_E_STATE, .text = "the sandbox is paused; resume it first"};
+    assert_true(mcp_err_is_paused(&err));
+    mcp_advice(&err, text);
+    assert_non_null(strstr(text, "Call sandbox_resume"));
+    err = (struct cl_err){.code = CL_E_STATE, .text = "'sbx_1' does not run yet"};
+    assert_false(mcp_err_is_paused(&err));
+    err = (struct cl_err){.code = CL_E_NOTFOUND, .text = "no file 'what is paused'"};
+    assert_false(mcp_err_is_paused(&err));
+    mcp_advice(&err, text);
+    assert_null(strstr(text, "sandbox_resume"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_code_says_what_why_and_what_to_do),
         cmocka_unit_test(test_a_wait_and_a_lost_sandbox_are_told),
+        cmocka_unit_test(test_of_a_paused_sandbox_the_way_on_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

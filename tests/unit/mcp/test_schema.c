@@ -46,12 +46,46 @@ static void test_arguments_are_checked_against_what_the_model_is_told(void **sta
     arguments("file_read", "[]", "want an object");
 }
 
+static void test_pausing_is_for_a_sandbox_that_is_named(void **state)
+{
+    (void)state;
+    arguments("sandbox_pause", "{\"sandbox_id\":\"sbx_1\"}", NULL);
+    arguments("sandbox_pause", "{\"sandbox_id\":\"sbx_1\",\"keep_seconds\":2592000}", NULL);
+    arguments("sandbox_pause", "{\"sandbox_id\":\"sbx_1\",\"keep_seconds\":2592001}",
+              "keep_seconds: between 1 and 2592000");
+    arguments("sandbox_pause", "{}", "sandbox_id: is missing and required");
+    arguments("sandbox_resume", "{\"sandbox_id\":\"sbx_1\",\"ttl_seconds\":60}", NULL);
+    arguments("sandbox_resume", "{\"sandbox_id\":\"sbx_1\",\"ttl_seconds\":0}",
+              "ttl_seconds: between 1 and 86400");
+    arguments("sandbox_resume", "{\"ttl_seconds\":60}", "sandbox_id: is missing and required");
+    arguments("sandbox_create", "{\"on_idle\":\"pause\"}", NULL);
+    arguments("sandbox_create", "{\"on_idle\":\"sleep\"}", "on_idle: want one of end, pause");
+}
+
+static void hints(const char *tool, bool reads, bool destroys, bool repeats)
+{
+    const json_t *a = json_object_get(mcp_catalog_find(catalog, tool)->spec, "annotations");
+    assert_int_equal(json_is_true(json_object_get(a, "readOnlyHint")), reads);
+    assert_int_equal(json_is_true(json_object_get(a, "destructiveHint")), destroys);
+    assert_int_equal(json_is_true(json_object_get(a, "idempotentHint")), repeats);
+}
+
+static void test_what_may_be_repeated_and_what_destroys(void **state)
+{
+    (void)state;
+    hints("sandbox_pause", false, false, true);
+    hints("sandbox_resume", false, false, true);
+    hints("sandbox_kill", false, true, true);
+    hints("sandbox_list", true, false, true);
+    hints("exec", false, true, false);
+}
+
 static void test_every_tool_teaches(void **state)
 {
     (void)state;
     char next[16];
     json_t *page = mcp_catalog_page(catalog, NULL, next);
-    assert_true(json_array_size(page) >= 11);
+    assert_true(json_array_size(page) >= 13);
     assert_string_equal(next, "");
     for (size_t i = 0; i < json_array_size(page); i++) {
         const json_t *t = json_array_get(page, i), *p;
@@ -106,6 +140,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arguments_are_checked_against_what_the_model_is_told),
+        cmocka_unit_test(test_pausing_is_for_a_sandbox_that_is_named),
+        cmocka_unit_test(test_what_may_be_repeated_and_what_destroys),
         cmocka_unit_test(test_every_tool_teaches),
         cmocka_unit_test(test_aliases_are_there_only_when_asked_for),
     };
