@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+"""Sandboxes at rest: what is kept, what it costs while it rests, and what may go wrong."""
+import os
+import signal
+import threading
+import time
+
+from harness import (DRIVER, IMAGES, IS_SHARED, MIB, SECOND, Followed, Suite, code_of, command, error_of, follow, in_parallel, pb, rss_bytes, soon, until)
+
+suite = Suite("pause")
+check, equal = suite.check, suite.equal
+COUNTER = "i=0; while :; do echo $i; i=$((i + 1)); sleep 0.05; done"
+
+
+class Box:
+    """One sandbox and what one does with it."""
+
+    def __init__(self, client, ttl=300, template="base", **kw):
+        self.client = client
+        self.id = client.sandboxes.Create(pb.CreateRequest(template=template, ttl_ns=int(ttl * SECOND), **kw), timeout=60).sandbox.id
+
+    def get(self):
+        return self.client.sandboxes.Get(pb.SandboxServiceGetRequest(sandbox_id=self.id)).sandbox
+
+    def state(self):
+        return pb.UnitState.Name(self.get().state).removeprefix("UNIT_STATE_")
+
+    def pause(self, keep=0, **kw):
+        return self.client.sandboxes.Pause(pb.PauseRequest(sandbox_id=self.id, keep_ns=int(keep * SECOND)), **kw).sandbox
+
+    def resume(self, ttl=0, **kw):
+        return self.client.sandboxes.Resume(pb.ResumeRequest(sandbox_id=self.id, ttl_ns=int(ttl * SECOND)), **kw)
+
+    def kill(self):
+        self.client.sandboxes.Kill(pb.KillRequest(sandbox_id=self.id))
+
+    def start(self, *argv, **kw):
+        return self.client.execs.Start(pb.StartRequest(sandbox_id=self.id, command=command(*argv, **kw))).exec_id
+
+    def attach(self, exec_id, **kw):
+        return self.client.execs.Attach(pb.AttachRequest(sandbox_id=self.id, exec_id=exec_id, **kw), timeout=300)
+
+    def exec(self, *argv, **kw):
+        return follow(self.attach(self.start(*argv, **kw)))
+
+    def wait(self, exec_id, timeout=60):
+        return self.client.execs.Wait(pb.WaitRequest(sandbox_id=self.id, exec_id=exec_id), timeout=timeout).result
+
+    def python(self, code):
+        """The main result of a cell, as text."""
+        for event in self.client.codes.RunCode(pb.RunCodeRequest(sandbox_id=self.id, code=code, language=pb.LANGUAGE_PYTHON), timeout=120):
+            if event.WhichOneof("event") == "result" and event.result.is_main_result:
+                return {d.mime_type: d.data for d in event.result.data}.get("text/plain", b"").decode()
+        return None
+
+
+class Listener(threading.Thread):
+    """Follows an exec's output for as long as it comes."""
+
+    def __init__(self, stream):
+        super().__init__(daemon=True)
+        self.stream, self.seen = stream, Followed()
+        self.start()
+
+    def run(self):
+        try:
+            for event in self.stream:
+                self.seen.take(event)
+        except Exception:  # noqa: BLE001: the sandbox is killed under it
+            pass
+
+    def numbers(self):
+        return [int(line) for line in bytes(self.seen.out).decode().split("\n")[:-1]]
+
+
+def quota(c, tenant):
+    return {q.dimension: q.used for q in c.usage(tenant).quotas}
+
+
+def refused(call, *args, **kw):
+    """(code, text) of a refusal."""
+    err = error_of(call, *args, **kw)
+    return (code_of(err), err.details() if err else "")
+
+
+@suite.scenario
+def nothing_is_lost(c):
+    box = Box(c.admin, template="python")
+    equal("a variable", box.python("x = 41; x"), "41")
+    counter = box.start("sh", "-c", COUNTER)
+    listener = Listener(box.attach(counter))
+    box.exec("sh", "-c", "echo kept > /tmp/file; dd if=/dev/urandom of=/home/user/noise bs=1M count=20 2>/dev/null; sync")
+    before = box.exec("sh", "-c", "sha256sum /home/user/noise; cat /tmp/file; cat /proc/sys/kernel/random/boot_id; hostname")
+    uptime = float(box.exec("cat", "/proc/uptime").out.split()[0])
+    until(lambda: len(listener.numbers()) > 5, 10)
+    vm = c.vm_of(box.id)
+    taken = rss_bytes(vm)
+    box.pause()
+    at = len(listener.numbers())
+    view = box.get()
+    check("it is paused, and says what it takes of the disk", view.state == pb.UNIT_STATE_PAUSED and 0 < view.image_bytes < 64 * MIB or DRIVER.startswith("qemu"),
+          f"{view.state} {view.image_bytes}")
+    check("its VM's process is gone", not os.path.exists(f"/proc/{vm}") and c.vm_of(box.id) is None, vm)
+    equal("it is in the list", [s.state for s in c.admin.sandboxes.List(pb.SandboxServiceListRequest()).sandboxes if s.id == box.id], [pb.UNIT_STATE_PAUSED])
+    time.sleep(2)
+    check("its commands stand still", len(listener.numbers()) <= at + 1, (at, len(listener.numbers())))
+    answer = box.resume()
+    check("it runs again", answer.was_paused and answer.sandbox.state == pb.UNIT_STATE_RUNNING and answer.sandbox.image_bytes == 0, answer)
+    until(lambda: len(listener.numbers()) > at + 10, 20)
+    got = listener.numbers()
+    check("who followed a command hears all of it, and nothing twice", got == list(range(len(got))) and len(got) > at + 10, got[-20:])
+    equal("the variable is there", box.python("x + 1"), "42")
+    after = box.exec("sh", "-c", "sha256sum /home/user/noise; cat /tmp/file; cat /proc/sys/kernel/random/boot_id; hostname")
+    equal("files and identity are as they were", after.out, before.out)
+    slept = float(box.exec("cat", "/proc/uptime").out.split()[0]) - uptime
+    now = float(box.exec("date", "+%s.%N").out)
+    check("its wall clock is right", abs(time.time() - now) < soon(0.3), time.time() - now)
+    print(f"     image {view.image_bytes / MIB:.1f} MiB of {taken / MIB:.0f} resident; uptime moved by {slept:.1f} s")
+    equal("its exec is listed as running", [e.running for e in c.admin.execs.List(pb.ExecServiceListRequest(sandbox_id=box.id)).execs if e.id == counter], [True])
+    box.kill()
+    check("its end is as any other", until(lambda: box.get().state == pb.UNIT_STATE_ENDED, 10))
+
+
+@suite.scenario
+def again_and_again(c):
+    box = Box(c.admin, template="python")
+    box.python("total = 0")
+    listener = Listener(box.attach(box.start("sh", "-c", COUNTER)))
+    sizes, times = [], []
+    for i in range(8):
+        box.python(f"total += {i}")
+        begin = time.monotonic()
+        box.pause()
+        middle = time.monotonic()
+        sizes.append(box.get().image_bytes)
+        box.resume()
+        times.append((middle - begin, time.monotonic() - middle))
+    equal("eight rests lose nothing", box.python("total"), "28")
+    time.sleep(0.3)
+    got = listener.numbers()
+    check("… and repeat nothing", got == list(range(len(got))), got[-20:])
+    check("the image does not grow without need", max(sizes) < 2 * sizes[0] + 16 * MIB, sizes)
+    print("     pause/resume ms: " + " ".join(f"{1000 * p:.0f}/{1000 * r:.0f}" for p, r in times) + f"; last image {sizes[-1] / MIB:.1f} MiB")
+    box.kill()
+
+
+@suite.scenario
+def what_it_costs(c):
+    client = c.tenant("resting", sandboxes=1, vcpu_milli=1000, memory_mib=4096, disk_mib=4096)
+    box = Box(client)
+    held = quota(c, "resting")
+    box.pause()
+    at_rest = quota(c, "resting")
+    check("no vCPU, memory or sandbox is held at rest", all(at_rest[d] == 0 for d in ("vcpu_milli", "memory_mib", "sandboxes")), at_rest)
+    check("… but its image, as disk", at_rest["disk_mib"] > held["disk_mib"], (held, at_rest))
+    other = Box(client)
+    code, text = refused(box.resume)
+    equal("with another in its place it is not resumed", code, "RESOURCE_EXHAUSTED")
+    equal("… and stays paused", box.state(), "PAUSED")
+    other.kill()
+    check("when that has gone it is", until(lambda: not error_of(box.resume), 10))
+    equal("everything is held as before", quota(c, "resting"), held)
+    box.kill()
+    check("its end gives all back", until(lambda: all(v == 0 for k, v in quota(c, "resting").items() if k not in ("cpu_ms", "egress_bytes")), 10), quota(c, "resting"))
+
+    narrow = c.tenant("narrow", sandboxes=4, vcpu_milli=4000, memory_mib=4096, disk_mib=held["disk_mib"] or 1)
+    box = Box(narrow)
+    code, text = refused(box.pause)
+    check("without room in the disk quota it is not paused", code == "RESOURCE_EXHAUSTED" and "disk" in text, (code, text))
+    equal("… and runs on", (box.state(), box.exec("echo", "on").out), ("RUNNING", b"on\n"))
+    box.kill()
+
+
+@suite.scenario
+def while_it_rests(c):
+    box = Box(c.admin, template="python")
+    counter = box.start("sh", "-c", COUNTER)
+    box.pause()
+    calls = {
+        "a command": lambda: box.start("true"),
+        "a signal": lambda: box.client.execs.Signal(pb.SignalRequest(sandbox_id=box.id, exec_id=counter, signal=15)),
+        "a file": lambda: box.client.files.Stat(pb.StatRequest(sandbox_id=box.id, path="/tmp")),
+        "reading": lambda: list(box.client.files.Read(pb.ReadRequest(sandbox_id=box.id, path="/etc/passwd"))),
+        "code": lambda: box.python("1"),
+        "more time": lambda: box.client.sandboxes.Extend(pb.ExtendRequest(sandbox_id=box.id, ttl_ns=60 * SECOND)),
+        "statistics": lambda: box.client.sandboxes.Stats(pb.StatsRequest(unit_id=box.id)),
+    }
+    for what, call in calls.items():
+        code, text = refused(call)
+        check(f"{what} is refused, with the remedy", code == "FAILED_PRECONDITION" and "is paused; resume it" in text, (code, text))
+    equal("its commands can be listed", [e.id for e in box.client.execs.List(pb.ExecServiceListRequest(sandbox_id=box.id)).execs], [counter])
+    equal("a second pause is answered", box.pause().state, pb.UNIT_STATE_PAUSED)
+    answers = [box.resume(), box.resume(ttl=100)]
+    equal("a second resume, too", [a.was_paused for a in answers], [True, False])
+    equal("one that runs", refused(box.client.execs.Signal, pb.SignalRequest(sandbox_id=box.id, exec_id=counter, signal=15))[0], "OK")
+    equal("hears its signal", box.wait(counter).signal, 15)
+    box.pause()
+    box.kill()
+    equal("one at rest can be killed", box.state(), "ENDED")
+    for verb in (box.pause, box.resume):
+        check("what has ended is neither paused nor resumed", refused(verb)[0] in ("NOT_FOUND", "FAILED_PRECONDITION"), refused(verb))
+    job = c.admin.jobs.Submit(pb.SubmitRequest(spec=pb.JobSpec(template="base", command=command("sleep", "5")))).job.id
+    check("a job is not paused", refused(c.admin.sandboxes.Pause, pb.PauseRequest(sandbox_id=job))[0] in ("NOT_FOUND", "INVALID_ARGUMENT", "FAILED_PRECONDITION"))
+    check("nor is what another tenant has", refused(c.tenant("stranger").sandboxes.Pause, pb.PauseRequest(sandbox_id=box.id))[0] == "NOT_FOUND")
+    equal("30 days are the longest", refused(c.admin.sandboxes.Pause, pb.PauseRequest(sandbox_id=box.id, keep_ns=31 * 86400 * SECOND))[0], "INVALID_ARGUMENT")
+
+
+@suite.scenario
+def all_at_once(c):
+    box = Box(c.admin)
+    listener = Listener(box.attach(box.start("sh", "-c", COUNTER)))
+    for round_ in range(3):
+        codes = in_parallel(lambda _: refused(box.pause)[0], range(8))
+        check("of many pauses at once one counts, and the others say so", "OK" in codes and set(codes) <= {"OK", "UNAVAILABLE", "FAILED_PRECONDITION", "ABORTED"}, codes)
+        check("it is paused", until(lambda: box.state() == "PAUSED", 20), box.state())
+        codes = in_parallel(lambda _: refused(box.resume)[0], range(8))
+        check("of many resumes, too", "OK" in codes and set(codes) <= {"OK", "UNAVAILABLE", "FAILED_PRECONDITION", "ABORTED"}, codes)
+        check("it runs", until(lambda: box.state() == "RUNNING", 20), box.state())
+    boxes = [Box(c.admin) for _ in range(6)]
+    for b in boxes:
+        b.exec("sh", "-c", f"echo {b.id} > /tmp/me")
+    in_parallel(lambda b: b.pause(), boxes)
+    equal("six rest side by side", {b.state() for b in boxes}, {"PAUSED"})
+    in_parallel(lambda b: b.resume(), boxes)
+    equal("each wakes as itself", [b.exec("cat", "/tmp/me").out.decode().strip() for b in boxes], [b.id for b in boxes])
+    in_parallel(lambda b: b.kill(), boxes)
+    got = listener.numbers()
+    check("a command lived through all of it", got == list(range(len(got))), got[-10:])
+    box.kill()
+
+
+@suite.scenario
+def time_limits_stand_still(c):
+    box = Box(c.admin)
+    limited = box.start("sh", "-c", COUNTER, timeout=4)
+    begin = time.monotonic()
+    time.sleep(1)
+    box.pause()
+    time.sleep(6)
+    box.resume()
+    result = box.wait(limited)
+    ran = time.monotonic() - begin
+    check("a time limit does not run at rest", result.outcome == pb.OUTCOME_TIMED_OUT and ran > 8.5, (result, ran))
+    box.kill()
+
+
+@suite.scenario
+def idle_ones_are_paused(c):
+    box = Box(c.admin, ttl=2, on_idle=pb.IDLE_ACTION_PAUSE)
+    equal("it says so", box.get().on_idle, pb.IDLE_ACTION_PAUSE)
+    box.exec("sh", "-c", "echo kept > /tmp/file")
+    check("an idle sandbox is paused instead of ended", until(lambda: box.state() == "PAUSED", 30), box.state())
+    box.resume(ttl=300)
+    equal("it goes on with all it had", box.exec("cat", "/tmp/file").out, b"kept\n")
+    box.kill()
+    ends = Box(c.admin, ttl=2, on_idle=pb.IDLE_ACTION_END)
+    check("one that is to end does", until(lambda: ends.state() == "ENDED", 30), ends.state())
+    short = Box(c.admin)
+    expires = short.pause(keep=3).expires.unix_ns / SECOND
+    check("a rest has an end", 0 < expires - time.time() < 4, expires - time.time())
+    check("… and then the sandbox", until(lambda: short.state() == "ENDED", 30) and short.get().reason == pb.REASON_EXPIRED, short.get())
+    rows = [r for r in c.audit_records() if r.get("event") in ("unit.pause", "unit.resume")]
+    check("the audit log has each pause and resume", {"unit.pause", "unit.resume"} <= {r["event"] for r in rows}, len(rows))
+    check("… and who wanted it", {r["by"] for r in rows if r["event"] == "unit.pause"} >= {"idle"}, rows[:3])
+
+
+@suite.scenario
+def a_scheduler_that_dies(c):
+    box = Box(c.admin, template="python")
+    box.python("x = 5")
+    box.pause()
+    c.scheduler.kill()
+    c.scheduler.start()
+    c.await_answer()
+    check("a new scheduler knows that it rests", until(lambda: not error_of(box.get) and box.state() == "PAUSED", 30))
+    check("… and resumes it", until(lambda: not error_of(box.resume), 30) and box.python("x") == "5")
+    for delay in (0.0, 0.02, 0.05):
+        thread = threading.Thread(target=lambda: error_of(box.pause, timeout=20), daemon=True)
+        thread.start()
+        time.sleep(delay)
+        c.scheduler.kill()
+        c.scheduler.start()
+        c.await_answer()
+        thread.join(30)
+        check(f"killed {1000 * delay:.0f} ms into a pause: both agree again",
+              until(lambda: not error_of(box.get) and box.state() in ("PAUSED", "RUNNING"), 30), error_of(box.get) or box.state())
+        check("… and it can be resumed", until(lambda: not error_of(box.resume), 30))
+        check("… with all it had", until(lambda: not error_of(box.python, "x") and box.python("x") == "5", 30))
+    box.kill()
+
+
+@suite.scenario
+def a_monitor_that_dies(c):
+    box = Box(c.admin)
+    box.pause()
+    box.resume()
+    os.kill(c.vm_of(box.id), signal.SIGKILL)
+    check("a VM that dies after a rest is told as any other", until(lambda: box.state() == "ENDED", 20) and box.get().reason == pb.REASON_VM_DIED, box.get())
+
+
+@suite.scenario
+def a_worker_that_dies(c):
+    box, awake = Box(c.admin), Box(c.admin)
+    box.pause()
+    c.worker.kill()
+    c.worker.start()
+    check("a rest ends with its worker, and that is said", until(lambda: box.state() == "ENDED", 60) and box.get().reason == pb.REASON_WORKER_LOST, box.get())
+    check("as a sandbox that runs does", until(lambda: awake.state() == "ENDED", 60))
+    c.await_ready()
+    check("the worker takes new ones", until(lambda: not error_of(lambda: Box(c.admin).kill()), 60))
+
+
+if __name__ == "__main__":
+    suite.main(templates="base,python")
