@@ -345,6 +345,7 @@ static void on_hello(struct rpc_call *call, struct sched *s, const Cloche__V1__W
             w->call = NULL;
             rpc_call_set_user(old, NULL);
             rpc_call_finish(old, NULL);
+            fail_requests(s, w->id); /* it answers what was asked in this session only */
         }
         if (!w) {
             w = cl_zalloc(sizeof *w);
