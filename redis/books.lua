@@ -14,6 +14,11 @@
 --   {T}:p:<k>  STRING idempotency key -> version, SHA-256 of the body, unit id
 -- Global: cloche:tenants, cloche:queued, cloche:keys*, cloche:workers*, cloche:enroll:*, cloche:head:*
 --
+-- A lease holds what its unit's header needs.  While the unit is PAUSED it holds no vCPU, memory and
+-- sandbox, and more of disk: its VM's memory lies there.  What is released is what the lease record
+-- says.  `burnt` there is the CPU time, as if all of its vCPUs had been busy, up to `start`: without
+-- vCPUs the clock stands still, and a resume sets `start` anew.
+--
 -- Numbers are doubles, exact to 2^53 (microseconds since 1970 until 2255).  Never tostring() or ..
 -- a clock: %.14g loses digits.  redis.* and struct.* do not exist while a library loads: they are
 -- used inside functions only.
@@ -21,12 +26,12 @@ local VERSION, DIGEST = @VERSION@, '@DIGEST@'
 local REC = 1                      -- version byte of every record
 local FL = '<Bdddddddddd'          -- limits: 6 dimensions, period ms, rate us, burst, queue
 local FU = '<Bddddddddddddd'       -- usage: 6 held, spent cpu, spent egress, period, fence, tat, reaped, 0
-local FR = '<Bddddddddds'          -- lease: 6 dimensions, fence, start ms, 0, unit
+local FR = '<Bddddddddds'          -- lease: 6 dimensions, fence, start ms, burnt ms, unit
 local FH = '<BBBBBddddddddddddss'  -- header: version kind state outcome flags, attempt, 6 dimensions,
                                    -- created us, changed us, fence, settled fence, position, lease, worker
 local OK, REPLAY, QUOTA, RATE, NOTFOUND, EXISTS, QUEUE, STATE, CANCEL, NEWER, INVALID, UNAUTH =
       0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
-local QUEUED, STARTING, RUNNING, ENDED = 1, 2, 3, 5
+local QUEUED, STARTING, RUNNING, PAUSED, ENDED = 1, 2, 3, 4, 5
 local F_CANCEL, F_REAPED = 1, 2
 local STALE, ACCEPTED, ALREADY = 0, 1, 2
 local DIMS = {'vcpu_milli', 'memory_mib', 'sandboxes', 'cpu_ms', 'egress_bytes', 'disk_mib'}
@@ -124,8 +129,14 @@ local function flag_clear(h, bit_) if flag(h, bit_) then h.flags = h.flags - bit
 local function lease_of(T, lease)
   local p = redis.call('HGET', T .. ':l', lease)
   if not p then return nil end
-  local _, v, m, s, c, e, d, fence, start, _, unit = struct.unpack(FR, check(p))
-  return {need = {v, m, s, c, e, d}, fence = fence, start = start, unit = unit}
+  local _, v, m, s, c, e, d, fence, start, burnt, unit = struct.unpack(FR, check(p))
+  return {need = {v, m, s, c, e, d}, fence = fence, start = start, burnt = burnt, unit = unit}
+end
+
+local function lease_save(T, lease, rec)
+  local n = rec.need
+  redis.call('HSET', T .. ':l', lease, struct.pack(FR, REC, n[1], n[2], n[3], n[4], n[5], n[6], rec.fence,
+                                                   rec.start, rec.burnt, rec.unit))
 end
 
 -- ---- small steps -----------------------------------------------------------------------------
@@ -148,6 +159,11 @@ local function forget_old(T, us)
   end
 end
 
+-- The most that it can have burnt of the CPU time that it holds.
+local function burnt(rec, ms)
+  return math.min(rec.need[4], rec.burnt + math.floor(math.max(0, ms - rec.start) * rec.need[1] / 1000))
+end
+
 local function release(T, U, lease, rec, cpu, egress)
   for i = 1, 6 do U.held[i] = U.held[i] - rec.need[i] end
   U.cpu, U.egress = U.cpu + cpu, U.egress + egress
@@ -162,8 +178,7 @@ local function reap_expired(T, U, us)
   for _, lease in ipairs(gone) do
     local rec = lease_of(T, lease)
     if rec then
-      local burnt = math.min(rec.need[4], math.floor((ms - rec.start) * rec.need[1] / 1000))
-      release(T, U, lease, rec, burnt, rec.need[5])
+      release(T, U, lease, rec, burnt(rec, ms), rec.need[5])
       U.reaped = U.reaped + 1
       local h = header_of(T, rec.unit)
       if h then
@@ -212,8 +227,7 @@ end
 local function take(T, U, id, h, lease, worker, us, ttl)
   local n, ms = h.need, math.floor(us / 1000)
   U.fence = math.max(U.fence + 1, us) -- monotone even when the server lost its last writes
-  redis.call('HSET', T .. ':l', lease,
-             struct.pack(FR, REC, n[1], n[2], n[3], n[4], n[5], n[6], U.fence, ms, 0, id))
+  lease_save(T, lease, {need = n, fence = U.fence, start = ms, burnt = 0, unit = id})
   redis.call('ZADD', T .. ':x', ms + ttl, lease)
   h.state, h.fence, h.attempt, h.lease, h.worker = STARTING, U.fence, h.attempt + 1, lease, worker
   for i = 1, 6 do U.held[i] = U.held[i] + n[i] end
@@ -335,6 +349,58 @@ local function started(K, A)
   if string.byte(check(p), 3) ~= STARTING then return {OK, ALREADY} end -- FH: the third byte is the state
   redis.call('HSET', T .. ':u:' .. A[1], 'h', string.sub(p, 1, 2) .. string.char(RUNNING) .. string.sub(p, 4))
   return {OK, ACCEPTED}
+end
+
+-- The unit's lease holds `need` from now on.
+local function hold_instead(T, U, lease, rec, need, ms)
+  rec.burnt, rec.start = burnt(rec, ms), ms
+  for i = 1, 6 do U.held[i] = U.held[i] - rec.need[i] + need[i] end
+  rec.need = need
+  lease_save(T, lease, rec)
+end
+
+-- Between RUNNING and PAUSED: `more` is what it must find room for, `need` what it holds then.
+local function change_rest(K, A, from, to, force, sizes)
+  local T, id, lease, fence = K[1], A[1], A[2], num(A[3])
+  local h = header_of(T, id)
+  if not h then return {NOTFOUND} end
+  local rec = lease_of(T, lease)
+  if not rec or rec.fence ~= fence or rec.unit ~= id then return {OK, STALE} end
+  if h.state == to then return {OK, ALREADY} end
+  if h.state ~= from then return {STATE, h.state} end
+  local us = now_us()
+  local L, U = account_of(T, math.floor(us / 1000))
+  local more, need = sizes(h.need)
+  local d = not force and lacks(T, U, L, more, us)
+  if d then
+    usage_save(T, U)
+    return {QUOTA, DIMS[d], need[d] > L.dim[d] and 0 or FREE_SOON_MS}
+  end
+  if redis.call('HEXISTS', T .. ':l', lease) == 0 then -- it was among the expired ones
+    usage_save(T, U)
+    return {OK, STALE}
+  end
+  hold_instead(T, U, lease, rec, need, math.floor(us / 1000))
+  usage_save(T, U)
+  h.state = to
+  header_save(T, id, h, us)
+  return {OK, ACCEPTED}
+end
+
+-- pause id lease fence disk_mib force
+local function pause(K, A)
+  local disk, force = num(A[4]), num(A[5]) == 1
+  return change_rest(K, A, RUNNING, PAUSED, force, function(n)
+    return {0, 0, 0, 0, 0, disk}, {0, 0, 0, n[4], n[5], n[6] + disk}
+  end)
+end
+
+-- resume id lease fence force
+local function resume(K, A)
+  local force = num(A[4]) == 1
+  return change_rest(K, A, PAUSED, RUNNING, force, function(n)
+    return {n[1], n[2], n[3], 0, 0, 0}, n
+  end)
 end
 
 -- renew ttl_ms (lease fence)* -> one byte a pair; an expired lease is not revived
@@ -513,6 +579,16 @@ local function usage(K)
   return out
 end
 
+-- Does a lease hold what a unit in this state holds?
+local function holds_right(h, rec)
+  local rest = h.state == PAUSED
+  for i = 1, 6 do
+    local want = (rest and i <= 3) and 0 or h.need[i]
+    if rec.need[i] ~= want and not (rest and i == 6 and rec.need[i] > want) then return false end
+  end
+  return rest or h.state == STARTING or h.state == RUNNING
+end
+
 -- Recount everything of a tenant -> drift of 6 dimensions, leases, units, wrong
 local function recount(K)
   local T = K[1]
@@ -526,7 +602,7 @@ local function recount(K)
     for i = 1, 6 do held[i] = held[i] - rec.need[i] end
     local h = header_of(T, rec.unit)
     if not h or h.lease ~= lease or h.fence ~= rec.fence or flag(h, F_REAPED) or
-       (h.state ~= STARTING and h.state ~= RUNNING) then wrong = wrong + 1 end
+       not holds_right(h, rec) then wrong = wrong + 1 end
   end
   local waiting = redis.call('ZRANGE', T .. ':w', 0, -1)
   for _, id in ipairs(waiting) do
@@ -741,7 +817,8 @@ local function version() return {OK, VERSION, DIGEST} end
 
 -- While a library loads there is neither pairs() nor ipairs().
 local functions = {
-  {'admit', admit}, {'reserve', reserve}, {'started', started}, {'renew', renew}, {'finish', finish},
+  {'admit', admit}, {'reserve', reserve}, {'started', started}, {'pause', pause},
+  {'resume', resume}, {'renew', renew}, {'finish', finish},
   {'requeue', requeue}, {'end_unleased', end_unleased}, {'get', get}, {'cancel', cancel},
   {'reap', reap}, {'list', list}, {'live', live}, {'usage', usage}, {'recount', recount},
   {'tenant_put', tenant_put}, {'tenant_get', tenant_get}, {'tenant_list', tenant_list},

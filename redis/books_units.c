@@ -264,6 +264,27 @@ int books_started(struct books *books, const struct books_hold *hold, books_verd
     return call ? call_go(call, answer_verdict, err) : -1;
 }
 
+int books_pause(struct books *books, const struct books_hold *hold, const struct books_rest *rest,
+                books_verdict_fn *fn, void *arg, struct cl_err *err)
+{
+    struct books_call *call = begin_hold(books, "pause", hold, 2, fn, arg, err);
+    if (!call)
+        return -1;
+    call_num(call, rest->disk_mib);
+    call_num(call, rest->force);
+    return call_go(call, answer_verdict, err);
+}
+
+int books_resume(struct books *books, const struct books_hold *hold, bool force,
+                 books_verdict_fn *fn, void *arg, struct cl_err *err)
+{
+    struct books_call *call = begin_hold(books, "resume", hold, 1, fn, arg, err);
+    if (!call)
+        return -1;
+    call_num(call, force);
+    return call_go(call, answer_verdict, err);
+}
+
 int books_finish(struct books *books, const struct books_hold *hold, const struct books_end *end,
                  books_verdict_fn *fn, void *arg, struct cl_err *err)
 {

@@ -63,7 +63,8 @@ static int restore(struct sched *s, const struct books_unit *row, struct cl_err 
         return -1;
     }
     u->phase = phase_of(row->state);
-    u->started = row->state == BOOKS_RUNNING;
+    u->paused = row->state == BOOKS_PAUSED;
+    u->started = row->state == BOOKS_RUNNING || u->paused;
     u->cancel = row->cancel;
     u->fence = row->fence;
     u->attempt = row->attempt;

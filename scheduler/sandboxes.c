@@ -1,4 +1,6 @@
-/* scheduler/sandboxes.c - SandboxService: create, look, end, extend. */
+/* scheduler/sandboxes.c - SandboxService: create, look, end, extend; see also pause.c. */
+#include "scheduler/sandboxes.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -7,14 +9,9 @@
 #include "scheduler/cancel.h"
 #include "scheduler/look.h"
 #include "scheduler/submit.h"
+#include "scheduler/validate.h"
 
 /* --- messages --------------------------------------------------------------------------------- */
-
-/* A Sandbox message over a unit of this process or a row of the books. */
-struct sandbox_view {
-    Cloche__V1__Sandbox m;
-    Cloche__V1__Time created, expires;
-};
 
 static void view_live(struct sandbox_view *o, const struct unit *u)
 {
@@ -22,6 +19,7 @@ static void view_live(struct sandbox_view *o, const struct unit *u)
     o->m.worker_id = (char *)(uintptr_t)u->worker_id;
     o->m.driver = (char *)(uintptr_t)u->driver;
     o->m.guest_separation = u->separation;
+    o->m.image_bytes = u->image_bytes;
     o->expires.unix_ns = u->expires_wall_ns;
     if (u->expires_wall_ns)
         o->m.expires = &o->expires;
@@ -36,6 +34,8 @@ static void view_spec(struct sandbox_view *o, const Cloche__V1__UnitRecord *r)
     o->m.labels = r->spec->labels;
     o->m.n_labels = r->spec->n_labels;
     o->m.network_grant = r->spec->network_grant;
+    o->m.on_idle = r->pause_on_idle ? CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE
+                                    : CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_END;
 }
 
 static void view_init(struct sandbox_view *o, const char *id, const char *tenant,
@@ -50,7 +50,7 @@ static void view_init(struct sandbox_view *o, const char *id, const char *tenant
     o->m.created = &o->created;
 }
 
-static void view_unit(struct sandbox_view *o, const struct unit *u)
+void sandbox_view_unit(struct sandbox_view *o, const struct unit *u)
 {
     view_init(o, u->id, u->tenant->name, u->created_ns);
     view_spec(o, u->record);
@@ -115,7 +115,7 @@ static void on_kick(void *arg)
     } else if (u->phase == PHASE_RUNNING && u->started) {
         struct sandbox_view view;
         Cloche__V1__CreateResponse m = CLOCHE__V1__CREATE_RESPONSE__INIT;
-        view_unit(&view, u);
+        sandbox_view_unit(&view, u);
         m.sandbox = &view.m;
         api_reply(c->a, &m.base);
     }
@@ -163,8 +163,9 @@ static void sandbox_create(struct api_call *a)
     cl_list_init(&c->f.link);
     a->state = c;
     api_hold(a);
-    if (r->ttl_ns > 24 * 3600 * CL_NS_PER_S) {
-        api_fail_with(a, CL_E_INVALID, "ttl_ns: at most 24 h");
+    bool pauses;
+    if (validate_ttl(r->ttl_ns, &err) < 0 || validate_on_idle(r->on_idle, &pauses, &err) < 0) {
+        api_fail(a, &err);
         return;
     }
     cloche__v1__job_spec__init(&c->spec);
@@ -178,6 +179,7 @@ static void sandbox_create(struct api_call *a)
                                .spec = &c->spec,
                                .idempotency_key = r->idempotency_key,
                                .ttl_ns = r->ttl_ns,
+                               .pause_on_idle = pauses,
                                .refuse_over_quota = true,
                                .waits = true};
     submit(a, &spec, created, a);
@@ -261,6 +263,28 @@ static void sandbox_kill(struct api_call *a)
                    });
 }
 
+void sandbox_extended(struct unit *u, const Cloche__V1__ExecAnswer *answer, uint64_t ttl_ns)
+{
+    if (!answer->expires)
+        return;
+    u->expires_wall_ns = answer->expires->unix_ns;
+    u->record->ttl_ns = ttl_ns;
+}
+
+void sandbox_ask_extend(struct api_call *a, struct unit *u, uint64_t ttl_ns, request_fn *done)
+{
+    Cloche__V1__ExecCommand cmd = CLOCHE__V1__EXEC_COMMAND__INIT;
+    Cloche__V1__ExtendCommand ext = CLOCHE__V1__EXTEND_COMMAND__INIT;
+    struct cl_err err = {0};
+    ext.ttl_ns = ttl_ns;
+    cmd.unit_id = u->id;
+    cmd.what_case = CLOCHE__V1__EXEC_COMMAND__WHAT_EXTEND;
+    cmd.extend = &ext;
+    api_hold(a);
+    if (worker_request(unit_worker(u), &cmd, done, a, &err) < 0)
+        done(a, NULL, &err);
+}
+
 static void on_extended(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err)
 {
     struct api_call *a = arg;
@@ -270,10 +294,8 @@ static void on_extended(void *arg, const Cloche__V1__ExecAnswer *answer, const s
     if (err) {
         api_fail(a, err);
     } else {
-        if (u && answer->expires) {
-            u->expires_wall_ns = answer->expires->unix_ns;
-            u->record->ttl_ns = r->ttl_ns;
-        }
+        if (u)
+            sandbox_extended(u, answer, r->ttl_ns);
         m.expires = answer->expires;
         api_reply(a, &m.base);
     }
@@ -288,19 +310,12 @@ static void sandbox_extend(struct api_call *a)
     struct unit *u = api_unit(a, r->sandbox_id, BOOKS_SANDBOX, &w);
     if (!u)
         return;
-    if (r->ttl_ns == 0 || r->ttl_ns > 24 * 3600 * CL_NS_PER_S) {
+    if (r->ttl_ns == 0)
         api_fail_with(a, CL_E_INVALID, "ttl_ns: more than 0, at most 24 h");
-        return;
-    }
-    Cloche__V1__ExecCommand cmd = CLOCHE__V1__EXEC_COMMAND__INIT;
-    Cloche__V1__ExtendCommand ext = CLOCHE__V1__EXTEND_COMMAND__INIT;
-    ext.ttl_ns = r->ttl_ns;
-    cmd.unit_id = u->id;
-    cmd.what_case = CLOCHE__V1__EXEC_COMMAND__WHAT_EXTEND;
-    cmd.extend = &ext;
-    api_hold(a);
-    if (worker_request(w, &cmd, on_extended, a, &err) < 0)
-        on_extended(a, NULL, &err);
+    else if (validate_ttl(r->ttl_ns, &err) < 0)
+        api_fail(a, &err);
+    else
+        sandbox_ask_extend(a, u, r->ttl_ns, on_extended);
 }
 
 /* --- Stats --------------------------------------------------------------------------------------
@@ -357,6 +372,10 @@ const struct api_method sandbox_api[] = {
      .handle = sandbox_kill, .on_gone = cancel_gone},
     {METHOD("Extend"), TYPES(extend_request, extend_response), .scope = SCOPE_RUN, .changes = true,
      .handle = sandbox_extend},
+    {METHOD("Pause"), TYPES(pause_request, pause_response), .scope = SCOPE_RUN, .changes = true,
+     .handle = sandbox_pause},
+    {METHOD("Resume"), TYPES(resume_request, resume_response), .scope = SCOPE_RUN, .changes = true,
+     .handle = sandbox_resume},
     {METHOD("Stats"), TYPES(stats_request, stats_response), .scope = SCOPE_READ,
      .handle = vm_stats},
 };

@@ -47,6 +47,7 @@ enum listener { LISTENER_CLIENTS = 1, LISTENER_WORKERS = 2 };
 
 struct sched;
 struct unit;
+struct resting;
 
 /* --- tenants -------------------------------------------------------------------------------- */
 
@@ -81,8 +82,9 @@ struct worker {
     size_t n_templates;
     uint64_t cap_vcpu, cap_mem, used_vcpu, used_mem; /* used: its report and what we sent since */
     uint32_t slots, used_slots;
-    bool network;  /* its VMs can be given network */
-    bool greeting; /* since its Hello; its first Load says that it has told all it knows */
+    uint32_t minor; /* of the protocol, as agreed */
+    bool network;   /* its VMs can be given network */
+    bool greeting;  /* since its Hello; its first Load says that it has told all it knows */
 };
 
 /* --- units ---------------------------------------------------------------------------------- */
@@ -104,13 +106,17 @@ struct unit {
     char id[CL_ID_MAX], lease[CL_ID_MAX];
     enum books_kind kind;
     enum phase phase;
-    bool started; /* user code may have run in this attempt */
+    bool started;     /* user code may have run in this attempt */
+    bool paused;      /* its VM is at rest */
+    bool rest_unsure; /* the books may say otherwise of that: its worker's next word settles it */
     bool cancel;
     bool unconfirmed;               /* its worker's newest Hello did not name it */
     bool refuse_over_quota;         /* a sandbox: nobody knows its id yet */
     struct cl_err refused;          /* the refusal, when it came to that */
     Cloche__V1__UnitRecord *record; /* owned */
     uint64_t fence;
+    uint64_t image_bytes;        /* while it is paused: on its worker's disk */
+    struct resting *resting;     /* of pause.c: a pause or resume under way; NULL = none */
     uint64_t unrecorded;         /* of what its user code did: the audit log had no room */
     uint64_t unrecorded_network; /* the same of its network */
     uint32_t attempt, refusals;
@@ -202,11 +208,28 @@ void units_free_all(struct sched *s);
 void on_dispatch(void *sched);
 Cloche__V1__UnitState unit_state(const struct unit *u);
 struct worker *unit_worker(const struct unit *u);
+/* Its time to live has passed; its worker ends it. */
+void unit_expire(struct unit *u);
+/* Its tenant has quota again: look at its queue at once. */
+void unit_holds_less(struct unit *u);
+/* A change that its followers look at. */
+void unit_tell(struct unit *u);
+/* A record of its tenant's stream. */
+void unit_emit(struct unit *u, enum audit_event ev, const struct audit_field *fields, size_t n);
+/* Borrows from the unit. */
+struct books_hold unit_hold(const struct unit *u);
+/* pause.c: its worker says that its time to live has passed and that it is to be paused. */
+void unit_idle(struct unit *u);
+/* Its worker says whether its VM is at rest; this process and the books follow. */
+void unit_rest_told(struct unit *u, const Cloche__V1__RunningUnit *m);
+/* It has ended: who waits for a pause or resume of it gets an answer. */
+void unit_rest_over(struct unit *u);
 /* recover.c */
 int units_recover(struct sched *s, struct cl_err *err) CL_MUST;
 void on_reap(void *sched);
 
 /* workers.c */
+enum { WORKER_MINOR_PAUSE = 3 }; /* least w->minor of workers that pause */
 extern const struct rpc_method worker_methods[];
 extern const size_t worker_methods_count;
 int worker_send(struct worker *w, Cloche__V1__SessionResponse *m, struct cl_err *err) CL_MUST;

@@ -250,6 +250,7 @@ static int make_record(struct submission *x, const struct submit_spec *spec, str
     r.ttl_ns = spec->kind == BOOKS_SANDBOX && spec->ttl_ns == 0
                    ? SANDBOX_TTL_DEFAULT_S * CL_NS_PER_S
                    : spec->ttl_ns;
+    r.pause_on_idle = spec->pause_on_idle;
     r.subject = x->a->p.subject;
     r.key_id = x->a->p.key_id;
     r.traceparent = (char *)(uintptr_t)(trace && strlen(trace) < 64 ? trace : "");

@@ -10,7 +10,8 @@ struct submit_spec {
     enum books_kind kind;
     const Cloche__V1__JobSpec *spec; /* borrowed from the call's request */
     const char *idempotency_key;
-    uint64_t ttl_ns; /* sandboxes */
+    uint64_t ttl_ns;    /* sandboxes */
+    bool pause_on_idle; /* sandboxes */
     bool refuse_over_quota;
     bool waits; /* the client waits for it: its deadline bounds the queueing */
 };

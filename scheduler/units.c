@@ -64,7 +64,7 @@ void unit_unfollow(struct follower *f)
         cl_timer_start(&u->timer, 0); /* freed outside of every callback */
 }
 
-static void tell_followers(struct unit *u)
+void unit_tell(struct unit *u)
 {
     CL_LIST_FOREACH (node, &u->followers) {
         struct follower *f = CL_LIST_ENTRY(node, struct follower, link);
@@ -72,7 +72,7 @@ static void tell_followers(struct unit *u)
     }
 }
 
-static void emit(struct unit *u, enum audit_event ev, const struct audit_field *fields, size_t n)
+void unit_emit(struct unit *u, enum audit_event ev, const struct audit_field *fields, size_t n)
 {
     struct cl_err err = {0};
     if (audit_emit(u->sched->audit, u->tenant->name, ev, fields, n, NULL, NULL, &err) < 0)
@@ -110,7 +110,8 @@ Cloche__V1__UnitState unit_state(const struct unit *u)
         [PHASE_SETTLING] = CLOCHE__V1__UNIT_STATE__UNIT_STATE_RUNNING,
         [PHASE_ENDED] = CLOCHE__V1__UNIT_STATE__UNIT_STATE_ENDED,
     };
-    return states[u->phase];
+    return u->phase == PHASE_RUNNING && u->paused ? CLOCHE__V1__UNIT_STATE__UNIT_STATE_PAUSED
+                                                  : states[u->phase];
 }
 
 struct worker *unit_worker(const struct unit *u)
@@ -145,6 +146,13 @@ int unit_set_lease(struct unit *u, const char *lease, struct cl_err *err)
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
+void unit_holds_less(struct unit *u)
+{
+    u->tenant->blocked_until_ns = 0;
+    fairq_unblock(u->sched->queue, u->tenant->name);
+    units_dispatch_soon(u->sched);
+}
+
 static void become_ended(struct unit *u)
 {
     struct sched *s = u->sched;
@@ -154,8 +162,6 @@ static void become_ended(struct unit *u)
     (void)cl_map_del(s->units, u->id);
     forget_lease(u);
     u->tenant->n_units--;
-    u->tenant->blocked_until_ns = 0;
-    fairq_unblock(s->queue, u->tenant->name);
     log_event(LOG_JOB_ENDED, "unit=%s tenant=%s outcome=%s reason=%s", u->id, u->tenant->name,
               outcome_name(r->outcome), reason_name(r->reason));
     const struct audit_field fields[] = {
@@ -168,14 +174,15 @@ static void become_ended(struct unit *u)
         AUDIT_NUM("signal", (uint64_t)(uint32_t)r->signal),
         AUDIT_STR("unit", u->id),
     };
-    emit(u, AUDIT_UNIT_END, fields, CL_COUNT(fields));
+    unit_emit(u, AUDIT_UNIT_END, fields, CL_COUNT(fields));
     metrics_add(s->metrics, METRIC_UNITS_ENDED, u->kind == BOOKS_JOB ? "job" : "sandbox",
                 outcome_name(r->outcome), 1);
     cl_timer_stop(&u->timer);
-    tell_followers(u);
+    unit_rest_over(u);
+    unit_tell(u);
     if (cl_list_empty(&u->followers))
         cl_timer_start(&u->timer, 0);
-    units_dispatch_soon(s);
+    unit_holds_less(u);
 }
 
 /* Make u->terminal from a result; m (may be NULL) has the tails. */
@@ -212,7 +219,7 @@ static uint8_t *pack(const ProtobufCMessage *m, size_t *ret_n)
     return bytes;
 }
 
-static struct books_hold hold_of(const struct unit *u)
+struct books_hold unit_hold(const struct unit *u)
 {
     return (struct books_hold){u->tenant->name, u->id, u->lease, u->fence};
 }
@@ -243,7 +250,7 @@ static void on_settled(enum books_verdict verdict, const struct cl_err *err, voi
         const struct audit_field fields[] = {AUDIT_NUM("fence", u->fence),
                                              AUDIT_STR("lease", u->lease), AUDIT_STR("unit", u->id),
                                              AUDIT_STR("worker", u->worker_id)};
-        emit(u, AUDIT_UNIT_STALE, fields, CL_COUNT(fields));
+        unit_emit(u, AUDIT_UNIT_STALE, fields, CL_COUNT(fields));
         u->phase = PHASE_RUNNING; /* the reaper decides */
         return;
     }
@@ -257,7 +264,7 @@ static void settle(struct unit *u, const Cloche__V1__ExecResult *result,
     size_t n;
     u->phase = PHASE_SETTLING;
     uint8_t *bytes = make_terminal(u, result, m, &err) == 0 ? pack(&u->terminal->base, &n) : NULL;
-    struct books_hold hold = hold_of(u);
+    struct books_hold hold = unit_hold(u);
     struct books_end end = {.cpu_ms = m ? m->cpu_ms : 0,
                             .egress_bytes = m ? m->sent_bytes : 0,
                             .outcome = (uint8_t)result->outcome,
@@ -354,7 +361,7 @@ static void on_requeued(enum books_verdict verdict, const struct cl_err *err, vo
     acknowledge(u);
     u->started = false;
     u->worker_id[0] = '\0';
-    tell_followers(u);
+    unit_tell(u);
     if (u->cancel) {
         unit_end_queued(u, CLOCHE__V1__OUTCOME__OUTCOME_CANCELLED,
                         CLOCHE__V1__REASON__REASON_REQUESTED, "cancelled");
@@ -370,14 +377,14 @@ static void on_requeued(enum books_verdict verdict, const struct cl_err *err, vo
 static void requeue(struct unit *u, const char *why, const struct books_end *used)
 {
     struct cl_err err = {0};
-    struct books_hold hold = hold_of(u);
+    struct books_hold hold = unit_hold(u);
     u->phase = PHASE_SETTLING;
     metrics_add(u->sched->metrics, METRIC_UNITS_REQUEUED, NULL, NULL, 1);
     log_event(LOG_JOB_REQUEUED, "unit=%s attempt=%u text='%s'", u->id, u->attempt, why);
     const struct audit_field fields[] = {AUDIT_NUM("attempt", u->attempt),
                                          AUDIT_NUM("fence", u->fence), AUDIT_STR("reason", why),
                                          AUDIT_STR("unit", u->id)};
-    emit(u, AUDIT_UNIT_REQUEUE, fields, CL_COUNT(fields));
+    unit_emit(u, AUDIT_UNIT_REQUEUE, fields, CL_COUNT(fields));
     if (books_requeue(u->sched->books, &hold, used, on_requeued, u, &err) < 0)
         on_requeued(BOOKS_STALE, &err, u);
 }
@@ -419,6 +426,7 @@ static int send_assign(struct unit *u, struct worker *w, struct cl_err *err)
     a.resources = &res;
     a.command = spec->command;
     a.ttl_ns = u->record->ttl_ns;
+    a.pause_on_idle = u->record->pause_on_idle;
     a.traceparent = u->record->traceparent;
     a.guest_separation = tenant_separation(u->tenant);
     Cloche__V1__NetworkGrant grant = CLOCHE__V1__NETWORK_GRANT__INIT;
@@ -485,7 +493,7 @@ void unit_assign(struct unit *u)
     const struct audit_field fields[] = {
         AUDIT_NUM("attempt", u->attempt), AUDIT_NUM("fence", u->fence),
         AUDIT_STR("lease", u->lease), AUDIT_STR("unit", u->id), AUDIT_STR("worker", u->worker_id)};
-    emit(u, AUDIT_UNIT_DISPATCH, fields, CL_COUNT(fields));
+    unit_emit(u, AUDIT_UNIT_DISPATCH, fields, CL_COUNT(fields));
     u->phase = PHASE_ASSIGNING;
     if (u->cancel || !w || send_assign(u, w, &bad) < 0) {
         worker_room_return(s, u->worker_id, u->need);
@@ -498,7 +506,7 @@ void unit_assign(struct unit *u)
         metrics_observe(s->metrics, METRIC_QUEUE_SECONDS, NULL, NULL, cl_wall_ns() - u->created_ns);
     log_event(LOG_JOB_DISPATCHED, "unit=%s tenant=%s worker=%s attempt=%u", u->id, u->tenant->name,
               w->id, u->attempt);
-    tell_followers(u);
+    unit_tell(u);
 }
 
 static void on_reserved(const struct books_reserved *res, const struct cl_err *err, void *arg)
@@ -594,7 +602,7 @@ void unit_assigned(struct unit *u, const Cloche__V1__AssignAnswer *m, struct wor
         u->phase = PHASE_RUNNING;
         if (u->cancel)
             unit_cancel(u, CLOCHE__V1__REASON__REASON_REQUESTED);
-        tell_followers(u);
+        unit_tell(u);
         return;
     }
     if (m->permanent) {
@@ -637,7 +645,7 @@ static void emit_vm_start(struct unit *u, const Cloche__V1__UnitStarted *m)
         AUDIT_NUM("egress_bytes", u->need[BOOKS_EGRESS]),
         AUDIT_LIST("network_allow", allow, n),
     };
-    emit(u, AUDIT_VM_START, fields, CL_COUNT(fields) - (grant ? 0 : 2));
+    unit_emit(u, AUDIT_VM_START, fields, CL_COUNT(fields) - (grant ? 0 : 2));
 }
 
 static void emit_vm_end(struct unit *u, const Cloche__V1__UnitEnded *m)
@@ -654,13 +662,14 @@ static void emit_vm_end(struct unit *u, const Cloche__V1__UnitEnded *m)
         AUDIT_NUM("sent_bytes", m->sent_bytes),
     };
     if (u->vm[0])
-        emit(u, AUDIT_VM_END, fields, CL_COUNT(fields) - (u->record->spec->network_grant ? 0 : 2));
+        unit_emit(u, AUDIT_VM_END, fields,
+                  CL_COUNT(fields) - (u->record->spec->network_grant ? 0 : 2));
     u->vm[0] = '\0';
 }
 
 void unit_started(struct unit *u, const Cloche__V1__UnitStarted *m)
 {
-    struct books_hold hold = hold_of(u);
+    struct books_hold hold = unit_hold(u);
     if (m->fence != u->fence || u->phase > PHASE_RUNNING || u->started)
         return; /* workers repeat it after each Hello */
     u->phase = PHASE_RUNNING;
@@ -674,9 +683,9 @@ void unit_started(struct unit *u, const Cloche__V1__UnitStarted *m)
     const struct audit_field fields[] = {AUDIT_NUM("attempt", u->attempt),
                                          AUDIT_NUM("fence", u->fence), AUDIT_STR("unit", u->id),
                                          AUDIT_STR("worker", u->worker_id)};
-    emit(u, AUDIT_UNIT_START, fields, CL_COUNT(fields));
+    unit_emit(u, AUDIT_UNIT_START, fields, CL_COUNT(fields));
     emit_vm_start(u, m);
-    tell_followers(u);
+    unit_tell(u);
 }
 
 void unit_ended(struct unit *u, const Cloche__V1__UnitEnded *m, struct worker *w)
@@ -732,6 +741,25 @@ void unit_reaped(struct unit *u)
 /* --- what clients say --------------------------------------------------------------------------
  */
 
+static void send_end(const struct unit *u, struct worker *w, Cloche__V1__Reason reason)
+{
+    Cloche__V1__EndUnit end = CLOCHE__V1__END_UNIT__INIT;
+    Cloche__V1__SessionResponse m = CLOCHE__V1__SESSION_RESPONSE__INIT;
+    end.lease_id = (char *)(uintptr_t)u->lease;
+    end.fence = u->fence;
+    end.reason = reason;
+    m.body_case = CLOCHE__V1__SESSION_RESPONSE__BODY_END;
+    m.end = &end;
+    (void)!worker_send(w, &m, NULL);
+}
+
+void unit_expire(struct unit *u)
+{
+    struct worker *w = unit_worker(u);
+    if (u->phase == PHASE_RUNNING && w)
+        send_end(u, w, CLOCHE__V1__REASON__REASON_EXPIRED);
+}
+
 void unit_cancel(struct unit *u, Cloche__V1__Reason reason)
 {
     u->cancel = true;
@@ -740,16 +768,9 @@ void unit_cancel(struct unit *u, Cloche__V1__Reason reason)
         return;
     }
     struct worker *w = unit_worker(u);
-    if (u->phase != PHASE_RUNNING || !w)
-        return; /* on_reserved(), unit_assigned() and the reaper look at the flag */
-    Cloche__V1__EndUnit end = CLOCHE__V1__END_UNIT__INIT;
-    Cloche__V1__SessionResponse m = CLOCHE__V1__SESSION_RESPONSE__INIT;
-    end.lease_id = u->lease;
-    end.fence = u->fence;
-    end.reason = reason;
-    m.body_case = CLOCHE__V1__SESSION_RESPONSE__BODY_END;
-    m.end = &end;
-    (void)!worker_send(w, &m, NULL);
+    if (u->phase == PHASE_RUNNING && w)
+        send_end(u, w, reason);
+    /* else on_reserved(), unit_assigned() and the reaper look at the flag */
 }
 
 static const char *why_it_waited(const struct unit *u)

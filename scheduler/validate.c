@@ -43,6 +43,27 @@ int validate_labels(Cloche__V1__Label *const *labels, size_t n, struct cl_err *e
     return 0;
 }
 
+int validate_ttl(uint64_t ttl_ns, struct cl_err *err)
+{
+    return ttl_ns > SANDBOX_TTL_MAX_S * CL_NS_PER_S ? invalid(err, "ttl_ns", "at most 24 h") : 0;
+}
+
+int validate_keep(uint64_t keep_ns, uint64_t *ret_keep_ns, struct cl_err *err)
+{
+    if (keep_ns > PAUSE_KEEP_MAX_S * CL_NS_PER_S)
+        return invalid(err, "keep_ns", "at most 30 days");
+    *ret_keep_ns = keep_ns ? keep_ns : PAUSE_KEEP_S * CL_NS_PER_S;
+    return 0;
+}
+
+int validate_on_idle(Cloche__V1__IdleAction action, bool *ret_pauses, struct cl_err *err)
+{
+    if (!protobuf_c_enum_descriptor_get_value(&cloche__v1__idle_action__descriptor, (int)action))
+        return invalid(err, "on_idle", "IDLE_ACTION_END or IDLE_ACTION_PAUSE");
+    *ret_pauses = action == CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE;
+    return 0;
+}
+
 static int validate_env(const Cloche__V1__Command *c, size_t *bytes, struct cl_err *err)
 {
     for (size_t i = 0; i < c->n_env; i++) {

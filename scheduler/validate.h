@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/util.h"
 #include "cloche/v1/job.pb-c.h"
+#include "cloche/v1/sandbox.pb-c.h"
 #include "policy/limits.h"
 
 enum {
@@ -16,6 +17,9 @@ enum {
     LABEL_VALUE_MAX = 256,
     PATH_TEXT_MAX = 4096,
     MAX_ATTEMPTS_MAX = 10,
+    SANDBOX_TTL_MAX_S = 24 * 3600,
+    PAUSE_KEEP_S = 24 * 3600, /* unless the client says */
+    PAUSE_KEEP_MAX_S = 30 * 24 * 3600,
     SANDBOX_CPU_MS = 3600 * 1000, /* CPU time that a sandbox holds, for each vCPU */
 };
 
@@ -24,6 +28,11 @@ int validate_labels(Cloche__V1__Label *const *labels, size_t n, struct cl_err *e
 int validate_path(const char *path, struct cl_err *err) CL_MUST;
 /* "" , "user" or "root". */
 int validate_user(const char *user, struct cl_err *err) CL_MUST;
+/* A time to live; 0 is for the caller to judge. */
+int validate_ttl(uint64_t ttl_ns, struct cl_err *err) CL_MUST;
+/* How long a paused sandbox is kept. */
+int validate_keep(uint64_t keep_ns, uint64_t *ret_keep_ns, struct cl_err *err) CL_MUST;
+int validate_on_idle(Cloche__V1__IdleAction action, bool *ret_pauses, struct cl_err *err) CL_MUST;
 /* What a spec is read as. */
 struct spec_frame {
     bool is_job; /* with a command; else a sandbox */

@@ -8,7 +8,12 @@
 #include "observability/log.h"
 #include "scheduler/sched_priv.h"
 
-enum { PROTOCOL_MAJOR = 1, PROTOCOL_MINOR = 2, REQUEST_KEY = 24, HELLO_UNITS_MAX = 1000 };
+enum {
+    PROTOCOL_MAJOR = 1,
+    PROTOCOL_MINOR = WORKER_MINOR_PAUSE,
+    REQUEST_KEY = 24,
+    HELLO_UNITS_MAX = 1000,
+};
 
 int worker_send(struct worker *w, Cloche__V1__SessionResponse *m, struct cl_err *err)
 {
@@ -275,12 +280,12 @@ static int check_identity(struct sched *s, const struct rpc_call *call,
     return 0;
 }
 
-static void say_hello(struct worker *w, uint32_t minor_max)
+static void say_hello(struct worker *w)
 {
     Cloche__V1__SchedulerHello h = CLOCHE__V1__SCHEDULER_HELLO__INIT;
     Cloche__V1__SessionResponse m = CLOCHE__V1__SESSION_RESPONSE__INIT;
     h.protocol_major = PROTOCOL_MAJOR;
-    h.protocol_minor = CL_MIN(minor_max, (uint32_t)PROTOCOL_MINOR);
+    h.protocol_minor = w->minor;
     h.build = (char *)(uintptr_t)CLOCHE_VERSION;
     h.scheduler_id = w->sched->id;
     h.lease_ttl_ns = w->sched->o->lease_ttl;
@@ -316,10 +321,8 @@ static void adopt(struct worker *w, const Cloche__V1__WorkerHello *h)
             u->phase = PHASE_RUNNING;
         if (u->cancel)
             unit_cancel(u, CLOCHE__V1__REASON__REASON_REQUESTED);
-        CL_LIST_FOREACH (node, &u->followers) {
-            struct follower *f = CL_LIST_ENTRY(node, struct follower, link);
-            f->on_change(f);
-        }
+        unit_rest_told(u, r);
+        unit_tell(u);
     }
 }
 
@@ -345,6 +348,7 @@ static void on_hello(struct rpc_call *call, struct sched *s, const Cloche__V1__W
             w->call = NULL;
             rpc_call_set_user(old, NULL);
             rpc_call_finish(old, NULL);
+            fail_requests(s, w->id); /* it answers what was asked in this session only */
         }
         if (!w) {
             w = cl_zalloc(sizeof *w);
@@ -359,6 +363,7 @@ static void on_hello(struct rpc_call *call, struct sched *s, const Cloche__V1__W
     }
     w->sched = s;
     w->call = call;
+    w->minor = CL_MIN(h->protocol_minor_max, (uint32_t)PROTOCOL_MINOR);
     w->separation = h->guest_separation;
     w->network = h->network;
     (void)snprintf(w->id, sizeof w->id, "%s", h->worker_id);
@@ -374,7 +379,7 @@ static void on_hello(struct rpc_call *call, struct sched *s, const Cloche__V1__W
                    &err) < 0)
         log_event(LOG_AUDIT_REFUSES, "text='%s'", err.text);
     (void)!books_worker_put(s->books, w->id, w->driver, strlen(w->driver), put_done, NULL, NULL);
-    say_hello(w, h->protocol_minor_max);
+    say_hello(w);
     adopt(w, h);
     if (h->load)
         take_load(w, h->load);
@@ -383,11 +388,15 @@ static void on_hello(struct rpc_call *call, struct sched *s, const Cloche__V1__W
 /* --- leases ------------------------------------------------------------------------------------
  */
 
-static void note_expiry(struct sched *s, const Cloche__V1__RunningUnit *r)
+static void note_running(struct worker *w, const Cloche__V1__RunningUnit *r)
 {
-    struct unit *u = unit_find_lease(s, r->lease_id, r->fence);
-    if (u && r->expires_unix_ns)
+    struct unit *u = unit_find_lease(w->sched, r->lease_id, r->fence);
+    if (!u)
+        return;
+    if (r->expires_unix_ns)
         u->expires_wall_ns = r->expires_unix_ns;
+    if (strcmp(u->worker_id, w->id) == 0)
+        unit_rest_told(u, r);
 }
 
 struct renewal {
@@ -436,7 +445,7 @@ static void on_renew(struct worker *w, const Cloche__V1__RenewLeases *m)
     r->n = n;
     (void)snprintf(r->worker_id, sizeof r->worker_id, "%s", w->id);
     for (size_t i = 0; i < n; i++) {
-        note_expiry(w->sched, m->leases[i]);
+        note_running(w, m->leases[i]);
         (void)snprintf(r->leases[i], CL_ID_MAX, "%s", m->leases[i]->lease_id);
         pairs[i] =
             (struct books_pair){m->leases[i]->tenant, m->leases[i]->lease_id, m->leases[i]->fence};
@@ -571,6 +580,11 @@ static void on_message(struct rpc_call *call, const ProtobufCMessage *msg, void 
         u = unit_find(w->sched, m->watched->tenant, m->watched->unit_id);
         if (u && strcmp(u->worker_id, w->id) == 0)
             unit_watched(u, m->watched);
+        break;
+    case CLOCHE__V1__SESSION_REQUEST__BODY_IDLE:
+        u = unit_find_lease(w->sched, m->idle->lease_id, m->idle->fence);
+        if (u && strcmp(u->worker_id, w->id) == 0)
+            unit_idle(u);
         break;
     case CLOCHE__V1__SESSION_REQUEST__BODY_EXEC_CHANGED:
         on_exec_changed(w, m->exec_changed);

@@ -742,10 +742,10 @@ class Suite:
         print(f"{self.name}: {self.passed} passed, {self.failed} failed ({time.monotonic() - self.begin:.0f} s)", flush=True)
         sys.exit(1 if self.failed else 0)
 
-    def main(self, **kw):
+    def main(self, cluster=Cluster, **kw):
         """The usual file: one cluster, every scenario (or those named on the command line)."""
         only = sys.argv[1] if len(sys.argv) > 1 else None
-        c = Cluster(self.name, **kw)
+        c = cluster(self.name, **kw)
         try:
             c.start()
             self.play(c, only)

@@ -1,5 +1,5 @@
 /* tests/integration/redis/test_oracle.c - the books decide as policy's arithmetic does: one client,
- * random admissions, reservations and ends, each answer compared.
+ * random admissions, reservations, pauses, resumes and ends, each answer compared.
  *
  * Usage: test_oracle [operations]; 6,000 by default.
  */
@@ -16,9 +16,10 @@ enum { UNITS = 60 };
 
 struct unit {
     char id[CL_ID_MAX], lease[CL_ID_MAX];
-    struct quota_need need;
+    struct quota_need need, held; /* held: other than need while it rests */
     uint64_t fence;
-    enum { GONE, WAITS, HELD } phase;
+    enum { GONE, WAITS, HELD, RESTS } phase;
+    bool started;
 };
 
 static struct cl_loop *loop;
@@ -29,6 +30,7 @@ static struct cl_err got_err;
 static struct books_reserved reserved;
 static struct books_admitted admitted;
 static struct books_usage usage;
+static struct books_drift drift;
 static uint64_t created_us;
 
 static void answer(const struct cl_err *err)
@@ -68,6 +70,13 @@ static void on_usage(const struct books_usage *u, const struct cl_err *err, void
         usage = *u;
     answer(err);
 }
+static void on_drift(const struct books_drift *d, const struct cl_err *err, void *arg)
+{
+    (void)arg;
+    if (d)
+        drift = *d;
+    answer(err);
+}
 static void on_units(const struct books_unit *rows, size_t n, const char *next,
                      const struct cl_err *err, void *arg)
 {
@@ -93,7 +102,7 @@ static uint64_t rnd(uint64_t n)
 static const struct quota_limits limits = {{20000, 5000, 17, 90000, 100000, 9000}, 3200000000};
 enum { RATE_US = 500, BURST = 10 };
 
-static uint64_t tat, refused_rate, refused_quota, granted;
+static uint64_t tat, refused_rate, refused_quota, granted, paused, resumed;
 
 static bool nobody_waits(void)
 {
@@ -102,6 +111,16 @@ static bool nobody_waits(void)
             return false;
     }
     return true;
+}
+
+static void held(struct unit *u, uint64_t fence, struct quota_usage *model)
+{
+    granted++;
+    u->fence = fence;
+    u->phase = HELD;
+    u->started = false;
+    u->held = u->need;
+    quota_take(model, &u->held);
 }
 
 /* The refusal spent a token at a time that only the server knows: wait until that does not matter.
@@ -151,12 +170,9 @@ static void admit(struct unit *u, struct quota_usage *model)
         gcra_step(&tat, created_us, RATE_US, BURST, &retry)); /* the oracle lets it through too */
     bool goes = direct && over == DIM_NR && nobody_waits();
     CL_ASSERT(admitted.state == (goes ? BOOKS_STARTING : BOOKS_QUEUED));
-    u->phase = goes ? HELD : WAITS;
-    if (goes) {
-        granted++;
-        u->fence = admitted.fence;
-        quota_take(model, &u->need);
-    }
+    u->phase = WAITS;
+    if (goes)
+        held(u, admitted.fence, model);
 }
 
 static void reserve(struct unit *u, struct quota_usage *model)
@@ -172,10 +188,49 @@ static void reserve(struct unit *u, struct quota_usage *model)
         return;
     }
     CL_ASSERT(got_err.code == CL_OK);
-    granted++;
-    u->fence = reserved.fence;
-    u->phase = HELD;
-    quota_take(model, &u->need);
+    held(u, reserved.fence, model);
+}
+
+/* Between HELD and RESTS: `more` has room or not, then it holds `instead`. */
+static void change_rest(struct unit *u, struct quota_usage *model)
+{
+    struct books_hold h = {"oracle", u->id, u->lease, u->fence};
+    bool rests = u->phase == RESTS;
+    struct books_rest rest = {.disk_mib = rnd(800)};
+    struct quota_need more = {{0}}, instead = u->need;
+    if (rests) {
+        memcpy(more.dim, u->need.dim, (DIM_SANDBOXES + 1) * sizeof more.dim[0]);
+    } else {
+        more.dim[DIM_DISK] = rest.disk_mib;
+        memset(instead.dim, 0, (DIM_SANDBOXES + 1) * sizeof instead.dim[0]);
+        instead.dim[DIM_DISK] += rest.disk_mib;
+    }
+    enum quota_dim over = quota_over(model, &limits, &more);
+    wait_answer(rests ? books_resume(books, &h, false, on_verdict, NULL, NULL)
+                      : books_pause(books, &h, &rest, on_verdict, NULL, NULL));
+    if (over != DIM_NR) {
+        refused_quota++;
+        CL_ASSERT(got_err.code == CL_E_QUOTA && strcmp(got_err.subject, quota_dim_name(over)) == 0);
+        return;
+    }
+    CL_ASSERT(got_err.code == CL_OK);
+    quota_settle(model, &u->held, 0, 0);
+    quota_take(model, &instead);
+    u->held = instead;
+    u->phase = rests ? HELD : RESTS;
+    paused += !rests;
+    resumed += rests;
+}
+
+static void start(struct unit *u)
+{
+    struct books_hold h = {"oracle", u->id, u->lease, u->fence};
+    struct books_rest early = {.disk_mib = 1, .force = true};
+    wait_answer(books_pause(books, &h, &early, on_verdict, NULL, NULL));
+    CL_ASSERT(got_err.code == CL_E_STATE);
+    wait_answer(books_started(books, &h, on_verdict, NULL, NULL));
+    CL_ASSERT(got_err.code == CL_OK);
+    u->started = true;
 }
 
 static void finish(struct unit *u, struct quota_usage *model)
@@ -187,7 +242,7 @@ static void finish(struct unit *u, struct quota_usage *model)
     wait_answer(again ? books_requeue(books, &h, &end, on_verdict, NULL, NULL)
                       : books_finish(books, &h, &end, on_verdict, NULL, NULL));
     CL_ASSERT(got_err.code == CL_OK);
-    quota_settle(model, &u->need, end.cpu_ms, end.egress_bytes);
+    quota_settle(model, &u->held, end.cpu_ms, end.egress_bytes);
     u->phase = again ? WAITS : GONE;
 }
 
@@ -197,6 +252,23 @@ static void compare(const struct quota_usage *model)
     CL_ASSERT(got_err.code == CL_OK);
     for (int d = 0; d < DIM_NR; d++)
         CL_ASSERT(usage.held[d] == model->held[d] && usage.spent[d] == model->spent[d]);
+    static const struct books_drift none;
+    wait_answer(books_check(books, "oracle", on_drift, NULL, NULL));
+    CL_ASSERT(got_err.code == CL_OK && memcmp(&drift, &none, sizeof none) == 0);
+}
+
+static void step(struct unit *u, struct quota_usage *model)
+{
+    if (u->phase == GONE)
+        admit(u, model);
+    else if (u->phase == WAITS)
+        reserve(u, model);
+    else if (rnd(3) == 0)
+        finish(u, model);
+    else if (u->started)
+        change_rest(u, model);
+    else
+        start(u);
 }
 
 int main(int argc, char **argv)
@@ -217,20 +289,15 @@ int main(int argc, char **argv)
     CL_ASSERT(books_new(loop, &conf, &books, NULL) == 0);
     wait_answer(books_tenant_put(books, &t, on_put, NULL, NULL));
     for (uint64_t i = 0; i < want; i++) {
-        struct unit *u = &units[rnd(UNITS)];
-        if (u->phase == GONE)
-            admit(u, &model);
-        else if (u->phase == WAITS)
-            reserve(u, &model);
-        else
-            finish(u, &model);
+        step(&units[rnd(UNITS)], &model);
         if (i % 20 == 0)
             compare(&model);
     }
     compare(&model);
     (void)printf("%" PRIu64 " operations agree with the oracle: %" PRIu64 " granted, %" PRIu64
-                 " over quota, %" PRIu64 " over the rate\n",
-                 want, granted, refused_quota, refused_rate);
+                 " over quota, %" PRIu64 " over the rate, %" PRIu64 " paused, %" PRIu64
+                 " resumed\n",
+                 want, granted, refused_quota, refused_rate, paused, resumed);
     books_free(books);
     cl_loop_turn(loop, 0);
     cl_loop_free(loop);

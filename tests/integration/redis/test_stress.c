@@ -17,7 +17,7 @@
 
 enum { CLIENTS = 4, SLOTS = 40, TENANTS = 3, TTL_LONG_MS = 120000, TTL_SHORT_MS = 4 };
 
-enum phase { NONE, QUEUED, HELD, LOST, ENDED };
+enum phase { NONE, QUEUED, HELD, RESTS, LOST, ENDED };
 
 struct slot {
     struct books *books;
@@ -26,7 +26,7 @@ struct slot {
     uint64_t fence, held_at_ns;
     uint32_t attempt;
     enum phase phase;
-    bool busy, short_ttl, cancelled, wrong, ending;
+    bool busy, short_ttl, cancelled, wrong, ending, started;
     uint64_t settled_fence;
 };
 
@@ -38,7 +38,7 @@ static const uint64_t limits[BOOKS_DIM_NR] = {20000, 5000, 17, 4000000000000, 10
 static uint64_t ops, want_ops, violations, seed_state;
 static struct {
     uint64_t granted, refused, finished, stale, requeued_held, lost_seen, rate, queue, checks,
-        cancelled, direct;
+        cancelled, direct, paused, resumed;
 } count;
 static uint64_t top_fence[TENANTS];
 
@@ -83,6 +83,7 @@ static void hold(struct slot *s, uint64_t fence, uint32_t attempt)
     s->attempt = attempt;
     s->fence = fence;
     s->phase = HELD;
+    s->started = false;
     s->held_at_ns = cl_now_ns();
     top_fence[t] = CL_MAX(top_fence[t], fence);
 }
@@ -138,6 +139,30 @@ static void on_started(enum books_verdict v, const struct cl_err *err, void *arg
         violate(s, "start of a held lease refused");
     if (v == BOOKS_STALE)
         s->phase = LOST;
+    else
+        s->started = true;
+    idle(s);
+}
+
+/* Pause or resume, by where it was. */
+static void on_rest(enum books_verdict v, const struct cl_err *err, void *arg)
+{
+    struct slot *s = arg;
+    bool rested = s->phase == RESTS;
+    if (err && err->code == CL_E_STATE && !rested && !s->started)
+        count.refused++;
+    else if (err && err->code == CL_E_QUOTA && (rested || s->started))
+        count.refused++;
+    else if (err)
+        violate(s, err->text);
+    else if (v == BOOKS_STALE && s->short_ttl)
+        s->phase = LOST;
+    else if (v != BOOKS_ACCEPTED || (!rested && !s->started))
+        violate(s, "pause or resume of a held lease refused, or too early");
+    else
+        s->phase = rested ? HELD : RESTS;
+    count.paused += s->phase == RESTS && !rested;
+    count.resumed += s->phase == HELD && rested;
     idle(s);
 }
 
@@ -302,6 +327,14 @@ static int step_queued(struct slot *s)
     return books_reserve(s->books, &req, on_reserve, s, NULL);
 }
 
+static int change_rest(struct slot *s)
+{
+    struct books_hold h = {s->tenant, s->id, s->lease, s->fence};
+    struct books_rest rest = {.disk_mib = rnd(700)};
+    return s->phase == RESTS ? books_resume(s->books, &h, false, on_rest, s, NULL)
+                             : books_pause(s->books, &h, &rest, on_rest, s, NULL);
+}
+
 static int step_held(struct slot *s)
 {
     struct books_hold h = {s->tenant, s->id, s->lease, s->fence};
@@ -318,6 +351,8 @@ static int step_held(struct slot *s)
         return books_reap(s->books, s->tenant, 1000, on_reap, s, NULL);
     }
     s->wrong = false;
+    if (!s->ending && rnd(s->phase == RESTS ? 3 : 4) == 0)
+        return change_rest(s);
     if (r < 15)
         return books_started(s->books, &h, on_started, s, NULL);
     if (r < 30)
@@ -359,6 +394,7 @@ static int step(struct slot *s)
     case QUEUED:
         return step_queued(s);
     case HELD:
+    case RESTS:
         return step_held(s);
     case LOST:
         return step_lost(s);
@@ -483,10 +519,11 @@ int main(int argc, char **argv)
     (void)printf("%" PRIu64 " operations in %.1f s: %" PRIu64 " granted = %" PRIu64
                  " finished + %" PRIu64 " requeued + %" PRIu64 " reaped; refused %" PRIu64
                  " quota %" PRIu64 " rate %" PRIu64 " queue %" PRIu64 " cancelled; %" PRIu64
-                 " stale; %" PRIu64 " checks; %" PRIu64 " violations\n",
+                 " stale; %" PRIu64 " paused, %" PRIu64 " resumed; %" PRIu64 " checks; %" PRIu64
+                 " violations\n",
                  ops, (double)took / 1e9, count.granted, count.finished, count.requeued_held,
                  reaped, count.refused, count.rate, count.queue, count.cancelled, count.stale,
-                 count.checks, violations);
+                 count.paused, count.resumed, count.checks, violations);
     for (size_t i = 0; i < CLIENTS; i++)
         books_free(clients[i]);
     cl_loop_turn(loop, 0);

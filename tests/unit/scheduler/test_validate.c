@@ -179,6 +179,53 @@ static void test_options_keep_the_order_of_lease_times(void **state)
     assert_non_null(strstr(err.text, "Redis"));
 }
 
+static void test_times_of_sandboxes_have_limits_and_a_keep_has_a_default(void **state)
+{
+    (void)state;
+    const uint64_t day_ns = 24 * 3600 * CL_NS_PER_S;
+    struct cl_err err = {0};
+    uint64_t keep_ns = 0;
+    assert_int_equal(validate_ttl(day_ns, &err), 0);
+    assert_int_equal(validate_ttl(day_ns + 1, &err), -1);
+    assert_int_equal(err.code, CL_E_INVALID);
+    assert_non_null(strstr(err.text, "ttl_ns"));
+    assert_int_equal(validate_keep(0, &keep_ns, &err), 0);
+    assert_int_equal(keep_ns, day_ns);
+    assert_int_equal(validate_keep(1, &keep_ns, &err), 0);
+    assert_int_equal(keep_ns, 1);
+    assert_int_equal(validate_keep(30 * day_ns, &keep_ns, &err), 0);
+    assert_int_equal(keep_ns, 30 * day_ns);
+    assert_int_equal(validate_keep(30 * day_ns + 1, &keep_ns, &err), -1);
+    assert_int_equal(keep_ns, 30 * day_ns);
+    assert_non_null(strstr(err.text, "keep_ns"));
+}
+
+static void test_what_an_idle_sandbox_does_is_one_of_the_known(void **state)
+{
+    (void)state;
+    static const struct {
+        int action;
+        bool pauses;
+    } good_ones[] = {{CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_UNSPECIFIED, false},
+                     {CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_END, false},
+                     {CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE, true}};
+    static const int bad_ones[] = {3, -1, 1000};
+    for (size_t i = 0; i < CL_COUNT(good_ones); i++) {
+        struct cl_err err = {0};
+        bool pauses = !good_ones[i].pauses;
+        assert_int_equal(
+            validate_on_idle((Cloche__V1__IdleAction)good_ones[i].action, &pauses, &err), 0);
+        assert_int_equal(pauses, good_ones[i].pauses);
+    }
+    for (size_t i = 0; i < CL_COUNT(bad_ones); i++) {
+        struct cl_err err = {0};
+        bool pauses;
+        assert_int_equal(validate_on_idle((Cloche__V1__IdleAction)bad_ones[i], &pauses, &err), -1);
+        assert_int_equal(err.code, CL_E_INVALID);
+        assert_non_null(strstr(err.text, "on_idle"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +234,8 @@ int main(void)
         cmocka_unit_test(test_a_grant_is_checked_and_held),
         cmocka_unit_test(test_arguments_over_a_mebibyte_are_too_big),
         cmocka_unit_test(test_options_keep_the_order_of_lease_times),
+        cmocka_unit_test(test_times_of_sandboxes_have_limits_and_a_keep_has_a_default),
+        cmocka_unit_test(test_what_an_idle_sandbox_does_is_one_of_the_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

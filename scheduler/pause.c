@@ -1,0 +1,505 @@
+/* scheduler/pause.c - Pause and Resume of SandboxService, the rest of idle sandboxes, and what
+ * workers say of it.
+ *
+ *   pause:    its worker is asked ─► the books note it ─► PAUSED
+ *               │ no                   │ no quota
+ *               ▼                      ▼
+ *             refused ◄──── its worker resumes it
+ *
+ *   resume:   the books take ─► its worker is asked ─► RUNNING
+ *               │ no quota        │ no
+ *               ▼                 ▼
+ *             refused ◄──── the books take it back
+ *
+ * Owns:    a struct resting, at most one a unit, until its last answer.  It belongs to the unit and
+ *          not to the client: one that leaves gets no answer, and what was begun is brought to an
+ *          end.  When the unit ends first, the next answer finds `u` NULL and frees it.
+ * Borrows: the unit.
+ * Thread:  the loop's.
+ * Every step ends: a worker answers or its session breaks, the books answer by their deadline.
+ * Whether a VM rests, its worker knows.  An answer that is lost leaves this process or the books in
+ * the wrong until the worker's next Hello or renewal: unit_rest_told().
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "observability/log.h"
+#include "scheduler/sandboxes.h"
+#include "scheduler/validate.h"
+
+enum { BUSY_RETRY_MS = 500 };
+
+enum asker { ASKED_BY_CLIENT, ASKED_BY_IDLENESS, ASKED_BY_WORKER };
+
+struct resting {
+    struct unit *u;     /* borrowed; NULL once it has ended */
+    struct api_call *a; /* held; NULL = no client waits */
+    enum asker asker;
+    bool pauses;              /* else it resumes */
+    uint64_t keep_ns, ttl_ns; /* of a pause; of a resume, 0 = as before */
+    uint64_t image_bytes;     /* of a pause */
+    uint64_t expires_ns;      /* wall clock; 0 = not said */
+    struct cl_err why;        /* the refusal, while what was done is undone */
+    char by[API_KEY_ID];      /* for the audit log */
+};
+
+/* --- life --------------------------------------------------------------------------------------
+ */
+
+static const char *asker_name(enum asker asker)
+{
+    static const char *const names[] = {"client", "idle", "worker"};
+    return names[asker];
+}
+
+static struct resting *begin(struct unit *u, bool pauses, enum asker asker, struct api_call *a)
+{
+    struct resting *x = cl_zalloc(sizeof *x);
+    if (!x)
+        return NULL;
+    *x = (struct resting){.u = u, .a = a, .asker = asker, .pauses = pauses};
+    (void)snprintf(x->by, sizeof x->by, "%s", a ? a->p.key_id : asker_name(asker));
+    if (a)
+        api_hold(a);
+    u->resting = x;
+    return x;
+}
+
+static void end(struct resting *x)
+{
+    if (x->u)
+        x->u->resting = NULL;
+    if (x->a)
+        api_release(x->a);
+    cl_free(x);
+}
+
+/* The unit has ended meanwhile: nothing is left to do. */
+static bool is_over(struct resting *x)
+{
+    if (x->u)
+        return false;
+    end(x);
+    return true;
+}
+
+void unit_rest_over(struct unit *u)
+{
+    struct resting *x = u->resting;
+    if (!x)
+        return;
+    u->resting = NULL;
+    x->u = NULL;
+    if (x->a)
+        api_fail_with(x->a, CL_E_NOTFOUND, "sandbox '%s' ended while it was being %s", u->id,
+                      x->pauses ? "paused" : "resumed");
+}
+
+/* --- the two ends ------------------------------------------------------------------------------
+ */
+
+static void emit(const struct resting *x)
+{
+    struct unit *u = x->u;
+    const struct audit_field pause[] = {AUDIT_STR("by", x->by), AUDIT_NUM("bytes", x->image_bytes),
+                                        AUDIT_STR("unit", u->id),
+                                        AUDIT_NUM("keep_ms", x->keep_ns / CL_NS_PER_MS)};
+    const struct audit_field resume[] = {AUDIT_STR("by", x->by), AUDIT_STR("unit", u->id)};
+    if (x->pauses)
+        unit_emit(u, AUDIT_UNIT_PAUSE, pause, CL_COUNT(pause) - (x->keep_ns ? 0 : 1));
+    else
+        unit_emit(u, AUDIT_UNIT_RESUME, resume, CL_COUNT(resume));
+    metrics_add(u->sched->metrics, x->pauses ? METRIC_SANDBOXES_PAUSED : METRIC_SANDBOXES_RESUMED,
+                asker_name(x->asker), NULL, 1);
+    if (x->pauses)
+        log_event(LOG_SANDBOX_PAUSED, "unit=%s bytes=%llu by=%s", u->id,
+                  (unsigned long long)x->image_bytes, x->by);
+    else
+        log_event(LOG_SANDBOX_RESUMED, "unit=%s by=%s", u->id, x->by);
+}
+
+static void reply_paused(struct api_call *a, const struct unit *u)
+{
+    struct sandbox_view view;
+    Cloche__V1__PauseResponse m = CLOCHE__V1__PAUSE_RESPONSE__INIT;
+    sandbox_view_unit(&view, u);
+    m.sandbox = &view.m;
+    api_reply(a, &m.base);
+}
+
+static void reply_resumed(struct api_call *a, const struct unit *u, bool was_paused)
+{
+    struct sandbox_view view;
+    Cloche__V1__ResumeResponse m = CLOCHE__V1__RESUME_RESPONSE__INIT;
+    sandbox_view_unit(&view, u);
+    m.sandbox = &view.m;
+    m.was_paused = was_paused;
+    api_reply(a, &m.base);
+}
+
+/* Worker and books agree. */
+static void succeed(struct resting *x)
+{
+    struct unit *u = x->u;
+    bool news = u->paused != x->pauses;
+    u->paused = x->pauses;
+    u->rest_unsure = false;
+    u->image_bytes = x->pauses ? x->image_bytes : 0;
+    if (x->expires_ns)
+        u->expires_wall_ns = x->expires_ns;
+    if (x->ttl_ns)
+        u->record->ttl_ns = x->ttl_ns;
+    if (news)
+        emit(x);
+    if (x->a && x->pauses)
+        reply_paused(x->a, u);
+    else if (x->a)
+        reply_resumed(x->a, u, true);
+    end(x);
+    unit_holds_less(u);
+    unit_tell(u);
+}
+
+/* What can be had soon, or what its worker sees otherwise, is left to the worker: it asks again,
+ * and ends the sandbox when that does not help. */
+static void refuse_idle(struct unit *u, const struct cl_err *err)
+{
+    if (err->code == CL_E_UNAVAILABLE || err->code == CL_E_STATE)
+        return;
+    const struct audit_field fields[] = {AUDIT_STR("dimension", err->subject),
+                                         AUDIT_STR("method", "idle"), AUDIT_STR("unit", u->id)};
+    if (err->code == CL_E_QUOTA)
+        unit_emit(u, AUDIT_QUOTA_REFUSED, fields, CL_COUNT(fields));
+    unit_expire(u);
+}
+
+static void refuse(struct resting *x, const struct cl_err *err)
+{
+    log_event(LOG_REST_REFUSED, "unit=%s by=%s text='%s'", x->u->id, x->by, err->text);
+    if (x->a)
+        api_fail(x->a, err);
+    else if (x->asker == ASKED_BY_IDLENESS)
+        refuse_idle(x->u, err);
+    end(x);
+}
+
+/* --- steps -------------------------------------------------------------------------------------
+ */
+
+static int ask_worker(struct unit *u, Cloche__V1__ExecCommand *cmd, request_fn *fn,
+                      struct resting *x, struct cl_err *err)
+{
+    struct worker *w = unit_worker(u);
+    if (!w)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "the worker of '%s' is not connected now", u->id);
+    cmd->unit_id = u->id;
+    return worker_request(w, cmd, fn, x, err);
+}
+
+static void ask_pause(struct resting *x, request_fn *fn)
+{
+    Cloche__V1__ExecCommand cmd = CLOCHE__V1__EXEC_COMMAND__INIT;
+    Cloche__V1__PauseCommand pause = CLOCHE__V1__PAUSE_COMMAND__INIT;
+    struct cl_err err = {0};
+    pause.keep_ns = x->keep_ns;
+    cmd.what_case = CLOCHE__V1__EXEC_COMMAND__WHAT_PAUSE;
+    cmd.pause = &pause;
+    if (ask_worker(x->u, &cmd, fn, x, &err) < 0)
+        fn(x, NULL, &err);
+}
+
+static void ask_resume(struct resting *x, uint64_t ttl_ns, request_fn *fn)
+{
+    Cloche__V1__ExecCommand cmd = CLOCHE__V1__EXEC_COMMAND__INIT;
+    Cloche__V1__ResumeCommand resume = CLOCHE__V1__RESUME_COMMAND__INIT;
+    struct cl_err err = {0};
+    resume.ttl_ns = ttl_ns;
+    cmd.what_case = CLOCHE__V1__EXEC_COMMAND__WHAT_RESUME;
+    cmd.resume = &resume;
+    if (ask_worker(x->u, &cmd, fn, x, &err) < 0)
+        fn(x, NULL, &err);
+}
+
+static void on_marked(enum books_verdict verdict, const struct cl_err *err, void *arg)
+{
+    (void)verdict, (void)err, (void)arg; /* the pause that follows tells */
+}
+
+static void note_pause(struct resting *x, uint64_t image_bytes, bool force, books_verdict_fn *fn)
+{
+    struct books_hold hold = unit_hold(x->u);
+    struct books_rest rest = {.disk_mib = (image_bytes + CL_MIB - 1) / CL_MIB, .force = force};
+    struct cl_err err = {0};
+    /* The mark of its start is lost when Redis was away just then. */
+    (void)!books_started(x->u->sched->books, &hold, on_marked, NULL, NULL);
+    if (books_pause(x->u->sched->books, &hold, &rest, fn, x, &err) < 0)
+        fn(BOOKS_STALE, &err, x);
+}
+
+static void note_resume(struct resting *x, bool force, books_verdict_fn *fn)
+{
+    struct books_hold hold = unit_hold(x->u);
+    struct cl_err err = {0};
+    if (books_resume(x->u->sched->books, &hold, force, fn, x, &err) < 0)
+        fn(BOOKS_STALE, &err, x);
+}
+
+/* Why the books did not do it; false = they did. */
+static bool was_refused(const struct resting *x, enum books_verdict verdict,
+                        const struct cl_err *err, struct cl_err *ret_why)
+{
+    if (err) {
+        *ret_why = *err;
+        /* Without an answer they may have done it. */
+        x->u->rest_unsure |= err->code != CL_E_QUOTA;
+    } else if (verdict == BOOKS_STALE) {
+        (void)cl_fail(ret_why, CL_E_NOTFOUND, 0, "the lease of sandbox '%s' is gone: it ends",
+                      x->u->id);
+    }
+    return err || verdict == BOOKS_STALE;
+}
+
+/* --- pause -------------------------------------------------------------------------------------
+ */
+
+/* When it did not resume, the next renewal says so, and the books follow. */
+static void on_undone(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err)
+{
+    struct resting *x = arg;
+    (void)err;
+    if (is_over(x))
+        return;
+    if (answer && answer->expires)
+        x->u->expires_wall_ns = answer->expires->unix_ns;
+    refuse(x, &x->why);
+}
+
+static void on_pause_noted(enum books_verdict verdict, const struct cl_err *err, void *arg)
+{
+    struct resting *x = arg;
+    if (is_over(x))
+        return;
+    if (was_refused(x, verdict, err, &x->why))
+        ask_resume(x, 0, on_undone);
+    else
+        succeed(x);
+}
+
+static void on_rests(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err)
+{
+    struct resting *x = arg;
+    if (is_over(x))
+        return;
+    if (err) {
+        refuse(x, err);
+        return;
+    }
+    x->image_bytes = answer->image_bytes;
+    x->expires_ns = answer->expires ? answer->expires->unix_ns : 0;
+    note_pause(x, x->image_bytes, false, on_pause_noted);
+}
+
+static int fail_busy(const struct unit *u, struct cl_err *err)
+{
+    (void)cl_fail(err, CL_E_UNAVAILABLE, 0, "sandbox '%s' is just being %s: ask again in a moment",
+                  u->id, u->resting->pauses ? "paused" : "resumed");
+    err->retry_ms = BUSY_RETRY_MS;
+    return -1;
+}
+
+/* Can one that is not paused be asked to? */
+static int check_running(const struct unit *u, struct cl_err *err)
+{
+    const struct worker *w = unit_worker(u);
+    if (u->resting)
+        return fail_busy(u, err);
+    if (u->phase != PHASE_RUNNING || !u->started)
+        return cl_fail(err, CL_E_STATE, 0, "sandbox '%s' does not run yet: wait for Create", u->id);
+    if (!w || !w->call)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "the worker of '%s' is not connected now", u->id);
+    return 0;
+}
+
+static int check_pause(const struct unit *u, struct cl_err *err)
+{
+    if (check_running(u, err) < 0)
+        return -1;
+    if (unit_worker(u)->minor < WORKER_MINOR_PAUSE)
+        return cl_fail(err, CL_E_UNIMPL, 0,
+                       "the worker of '%s' is of an older release, which cannot pause: upgrade it",
+                       u->id);
+    return 0;
+}
+
+void sandbox_pause(struct api_call *a)
+{
+    const Cloche__V1__PauseRequest *r = (const Cloche__V1__PauseRequest *)a->request;
+    struct cl_err err = {0};
+    uint64_t keep_ns;
+    if (validate_keep(r->keep_ns, &keep_ns, &err) < 0) {
+        api_fail(a, &err);
+        return;
+    }
+    struct unit *u = api_unit(a, r->sandbox_id, BOOKS_SANDBOX, NULL);
+    if (!u)
+        return;
+    if (u->paused && !u->resting) {
+        reply_paused(a, u);
+        return;
+    }
+    struct resting *x = NULL;
+    if (check_pause(u, &err) == 0 && !(x = begin(u, true, ASKED_BY_CLIENT, a)))
+        (void)cl_fail(&err, CL_E_NOMEM, 0, "pause");
+    if (!x) {
+        api_fail(a, &err);
+        return;
+    }
+    x->keep_ns = keep_ns;
+    ask_pause(x, on_rests);
+}
+
+void unit_idle(struct unit *u)
+{
+    struct cl_err err = {0};
+    struct resting *x;
+    if (!u->record->pause_on_idle || u->kind != BOOKS_SANDBOX || u->cancel || u->paused ||
+        check_pause(u, &err) < 0)
+        return;
+    x = begin(u, true, ASKED_BY_IDLENESS, NULL);
+    if (!x)
+        return; /* it tells again */
+    x->keep_ns = PAUSE_KEEP_S * CL_NS_PER_S;
+    ask_pause(x, on_rests);
+}
+
+/* --- resume ------------------------------------------------------------------------------------
+ */
+
+static void on_taken_back(enum books_verdict verdict, const struct cl_err *err, void *arg)
+{
+    struct resting *x = arg;
+    struct cl_err ignored = {0};
+    if (is_over(x))
+        return;
+    x->u->rest_unsure = was_refused(x, verdict, err, &ignored);
+    refuse(x, &x->why);
+}
+
+static void on_woken(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err)
+{
+    struct resting *x = arg;
+    if (is_over(x))
+        return;
+    if (answer) {
+        x->expires_ns = answer->expires ? answer->expires->unix_ns : 0;
+        succeed(x);
+        return;
+    }
+    const struct worker *w = unit_worker(x->u);
+    x->why = *err;
+    if (w && w->call) {
+        note_pause(x, x->u->image_bytes, true, on_taken_back);
+        return;
+    }
+    /* Nobody knows whether it runs: it holds what it would need until its worker is back. */
+    x->u->rest_unsure = true;
+    refuse(x, &x->why);
+}
+
+static void on_resume_noted(enum books_verdict verdict, const struct cl_err *err, void *arg)
+{
+    struct resting *x = arg;
+    if (is_over(x))
+        return;
+    if (was_refused(x, verdict, err, &x->why))
+        refuse(x, &x->why);
+    else
+        ask_resume(x, x->ttl_ns, on_woken);
+}
+
+static void on_kept(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err)
+{
+    struct api_call *a = arg;
+    const Cloche__V1__ResumeRequest *r = (const Cloche__V1__ResumeRequest *)a->request;
+    struct unit *u = unit_find(a->s, a->p.tenant, a->object);
+    if (err) {
+        api_fail(a, err);
+    } else if (!u) {
+        api_fail_with(a, CL_E_NOTFOUND, "sandbox '%s' has just ended", a->object);
+    } else {
+        sandbox_extended(u, answer, r->ttl_ns);
+        reply_resumed(a, u, false);
+    }
+    api_release(a);
+}
+
+/* It runs: what is asked for is there, but for the time to live. */
+static void keep_running(struct api_call *a, struct unit *u, uint64_t ttl_ns)
+{
+    struct cl_err err = {0};
+    if (check_running(u, &err) < 0)
+        api_fail(a, &err);
+    else if (ttl_ns)
+        sandbox_ask_extend(a, u, ttl_ns, on_kept);
+    else
+        reply_resumed(a, u, false);
+}
+
+void sandbox_resume(struct api_call *a)
+{
+    const Cloche__V1__ResumeRequest *r = (const Cloche__V1__ResumeRequest *)a->request;
+    struct cl_err err = {0};
+    struct worker *w;
+    if (validate_ttl(r->ttl_ns, &err) < 0) {
+        api_fail(a, &err);
+        return;
+    }
+    struct unit *u = api_unit(a, r->sandbox_id, BOOKS_SANDBOX, &w);
+    if (!u)
+        return;
+    if (!u->paused || u->resting) {
+        keep_running(a, u, r->ttl_ns);
+        return;
+    }
+    struct resting *x = begin(u, false, ASKED_BY_CLIENT, a);
+    if (!x) {
+        api_fail_with(a, CL_E_NOMEM, "resume");
+        return;
+    }
+    x->ttl_ns = r->ttl_ns;
+    note_resume(x, false, on_resume_noted);
+}
+
+/* --- the worker's word -------------------------------------------------------------------------
+ */
+
+static void on_followed(enum books_verdict verdict, const struct cl_err *err, void *arg)
+{
+    struct resting *x = arg;
+    if (is_over(x))
+        return;
+    if (was_refused(x, verdict, err, &x->why))
+        refuse(x, &x->why); /* with the next renewal again */
+    else
+        succeed(x);
+}
+
+void unit_rest_told(struct unit *u, const Cloche__V1__RunningUnit *m)
+{
+    if (u->phase != PHASE_RUNNING || !u->started || u->kind != BOOKS_SANDBOX || u->resting)
+        return;
+    if (m->paused == u->paused && !u->rest_unsure) {
+        u->image_bytes = m->paused ? m->image_bytes : 0; /* the books do not keep it */
+        return;
+    }
+    struct resting *x = begin(u, m->paused, ASKED_BY_WORKER, NULL);
+    if (!x)
+        return;
+    x->image_bytes = m->image_bytes;
+    x->expires_ns = m->expires_unix_ns;
+    if (m->paused)
+        note_pause(x, m->image_bytes, true, on_followed);
+    else
+        note_resume(x, true, on_followed);
+}

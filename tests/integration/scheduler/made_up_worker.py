@@ -1,0 +1,142 @@
+"""A worker without VMs: it speaks the worker's side of WorkerService.Session, and answers as the test says.
+
+It starts every unit at once and ends it when told.  What it is asked to do with `exec` commands stands in `asked`;
+`answers[kind]` is an ExecAnswer, a function of the command, or None for no answer at all.
+"""
+import os
+import queue
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "e2e"))
+import harness  # noqa: E402
+from harness import grpc, pb, until  # noqa: E402
+
+harness.generate_messages()  # with those of workers, which no client has
+from cloche.v1 import worker_pb2  # noqa: E402
+
+wpb = worker_pb2
+MINOR = 3
+
+
+class Cluster(harness.Cluster):
+    """Redis, audit writer and scheduler; made-up workers are the test's."""
+
+    def __init__(self, name, **kw):
+        super().__init__(name, workers=0, templates="", **kw)
+
+    def _stage_images(self):
+        pass
+
+
+class Worker:
+    def __init__(self, cluster, minor=MINOR, worker_id="wrk_" + 26 * "0", **load):
+        self.target, self.minor, self.id = f"unix:{cluster.dir}/worker.sock", minor, worker_id
+        self.load = wpb.WorkerLoad(**{"capacity_vcpu_milli": 64000, "capacity_memory_mib": 65536, "slots": 64, **load})
+        self.units, self.ends, self.asked = {}, [], []  # unit id -> RunningUnit, paused or not
+        self.assigned, self.acked = [], []
+        self.answers = {"pause": wpb.ExecAnswer(), "resume": wpb.ExecAnswer(), "extend": wpb.ExecAnswer()}
+        self.channel = None
+        self.connect()
+
+    # --- the session
+
+    def connect(self):
+        self.out, self.hello, self.over = queue.Queue(), threading.Event(), False
+        self.channel = grpc.insecure_channel(self.target, [("grpc.use_local_subchannel_pool", 1)])
+        session = self.channel.stream_stream("/cloche.v1.WorkerService/Session",
+                                             request_serializer=lambda m: m.SerializeToString(),
+                                             response_deserializer=wpb.SessionResponse.FromString)
+        self.send(hello=wpb.WorkerHello(protocol_major=1, protocol_minor_max=self.minor, build="made up", worker_id=self.id,
+                                        hostname="nowhere", driver="none", load=self.load, running=self.units.values(),
+                                        guest_separation=pb.GUEST_SEPARATION_ISOLATED))
+        self.send(load=self.load)
+        self.call = session(iter(self.out.get, None))
+        self.thread = threading.Thread(target=self._read, args=(self.call,), daemon=True)
+        self.thread.start()
+        if not self.hello.wait(5):
+            raise RuntimeError("the scheduler says no Hello")
+
+    def disconnect(self):
+        self.over = True
+        self.out.put(None)
+        self.call.cancel()
+        self.channel.close()
+        self.thread.join(10)
+
+    def send(self, **body):
+        self.out.put(wpb.SessionRequest(**body))
+
+    def _read(self, call):
+        try:
+            for m in call:
+                if not self.over:
+                    getattr(self, f"_on_{m.WhichOneof('body')}")(getattr(m, m.WhichOneof("body")))
+        except grpc.RpcError:
+            pass
+
+    # --- what it is told
+
+    def _on_hello(self, m):
+        self.minor_agreed = m.protocol_minor
+        self.hello.set()
+
+    def _on_assign(self, m):
+        self.assigned.append(m)
+        self.units[m.unit_id] = wpb.RunningUnit(tenant=m.tenant, unit_id=m.unit_id, lease_id=m.lease_id, fence=m.fence,
+                                                driver="none")
+        self.send(assigned=wpb.AssignAnswer(lease_id=m.lease_id, fence=m.fence))
+        self.send(started=wpb.UnitStarted(lease_id=m.lease_id, fence=m.fence, source="warm", vm="vm", image_key="0" * 64,
+                                          driver="none"))
+
+    def _on_end(self, m):
+        self.ends.append(m)
+        for u in [u for u in self.units.values() if u.lease_id == m.lease_id]:
+            self.end(u.unit_id, pb.OUTCOME_CANCELLED, m.reason)
+
+    def _on_ended_ack(self, m):
+        self.acked.append(m.lease_id)
+
+    def _on_renew_ack(self, m):
+        pass
+
+    def _on_exec(self, m):
+        kind = m.WhichOneof("what")
+        self.asked.append(m)
+        answer = self.answers[kind]
+        if callable(answer):
+            answer = answer(m)
+        if answer is None:
+            return
+        if not answer.code and kind in ("pause", "resume"):
+            self.rest(m.unit_id, kind == "pause", answer.image_bytes)
+        self.answer(m, answer)
+
+    # --- what it says
+
+    def answer(self, command, answer):
+        self.send(exec=wpb.ExecAnswer(request=command.request, code=answer.code, message=answer.message,
+                                      image_bytes=answer.image_bytes, expires=answer.expires))
+
+    def rest(self, unit_id, paused, image_bytes=0):
+        self.units[unit_id].paused = paused
+        self.units[unit_id].image_bytes = image_bytes
+
+    def renew(self):
+        self.send(renew=wpb.RenewLeases(leases=self.units.values()))
+
+    def idle(self, unit_id):
+        u = self.units[unit_id]
+        self.send(idle=wpb.UnitIdle(lease_id=u.lease_id, fence=u.fence))
+
+    def end(self, unit_id, outcome, reason):
+        u = self.units.pop(unit_id)
+        self.send(ended=wpb.UnitEnded(tenant=u.tenant, unit_id=u.unit_id, lease_id=u.lease_id, fence=u.fence, code_started=True,
+                                      result=pb.ExecResult(outcome=outcome, reason=reason, message="made up")))
+
+    def asked_for(self, kind):
+        return [m for m in self.asked if m.WhichOneof("what") == kind]
+
+    def is_asked(self, kind, n=1):
+        """It was asked for this n times by now, or soon."""
+        return until(lambda: len(self.asked_for(kind)) >= n, 5)

@@ -1,0 +1,381 @@
+#!/usr/bin/env python3
+"""Pause and resume as the scheduler and its books do it, whatever the worker answers, and whoever leaves in between."""
+import signal
+import threading
+
+from made_up_worker import Cluster, Worker, pb, until, wpb
+from harness import MIB, SECOND, Suite, code_of, error_of
+
+suite = Suite("pause")
+check, equal = suite.check, suite.equal
+NO_ROOM = wpb.ExecAnswer(code=14, message="no room on the disk")
+LIMITS = {"vcpu_milli": 4000, "memory_mib": 4096, "sandboxes": 2, "disk_mib": 4096}
+
+
+class Box:
+    def __init__(self, client, **kw):
+        self.client = client
+        self.id = client.sandboxes.Create(pb.CreateRequest(template="base", ttl_ns=300 * SECOND, **kw), timeout=20).sandbox.id
+
+    def get(self):
+        return self.client.sandboxes.Get(pb.SandboxServiceGetRequest(sandbox_id=self.id)).sandbox
+
+    def is_in(self, state, seconds=5):
+        return until(lambda: self.get().state == state, seconds)
+
+    def pause(self, **kw):
+        return self.client.sandboxes.Pause(pb.PauseRequest(sandbox_id=self.id, **kw), timeout=20).sandbox
+
+    def resume(self, **kw):
+        return self.client.sandboxes.Resume(pb.ResumeRequest(sandbox_id=self.id, **kw), timeout=20)
+
+    def kill(self):
+        self.client.sandboxes.Kill(pb.KillRequest(sandbox_id=self.id), timeout=20)
+
+
+class Scene:
+    """A tenant of the scenario's own, and a worker that pauses to 300.5 MiB."""
+
+    def __init__(self, c, name, minor=3, **limits):
+        self.c, self.name = c, name
+        self.client = c.tenant(name, scopes=("run", "read"), **{**LIMITS, **limits})
+        self.w = Worker(c, minor=minor)
+        self.w.answers["pause"] = wpb.ExecAnswer(image_bytes=300 * MIB + MIB // 2, expires=pb.Time(unix_ns=5 * 10**18))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for unit_id in list(self.w.units):
+            error_of(self.client.sandboxes.Kill, pb.KillRequest(sandbox_id=unit_id))
+        until(lambda: not self.w.units, 5)
+        equal(f"{self.name}: nothing is held at the end", until(lambda: not self.held(), 5) or self.held(), True)
+        self.w.disconnect()
+
+    def held(self):
+        return self.c.held().get(self.name, {})
+
+    def drift(self):
+        return self.c.usage(self.name).drift
+
+    def events(self, name):
+        return [r["fields"] for r in self.c.audit_records(f"tenant/{self.name}/") if r["event"] == name]
+
+    def has_event(self, name, **fields):
+        return until(lambda: any(fields.items() <= r.items() for r in self.events(name)), 2)
+
+
+@suite.scenario
+def a_pause_gives_the_quota_back_and_a_resume_takes_it(c):
+    with Scene(c, "there-and-back") as s:
+        box = Box(s.client)
+        running = s.held()
+        equal("its worker was told of no pause on idleness", s.w.assigned[0].pause_on_idle, False)
+        equal("a sandbox ends when idle, unless asked otherwise", box.get().on_idle, pb.IDLE_ACTION_END)
+        answer = box.pause(keep_ns=3600 * SECOND)
+        equal("the answer says PAUSED", answer.state, pb.UNIT_STATE_PAUSED)
+        equal("… and the size of its image", answer.image_bytes, 300 * MIB + MIB // 2)
+        equal("… and until when it is kept", answer.expires.unix_ns, 5 * 10**18)
+        equal("its worker was told how long to keep it", s.w.asked_for("pause")[0].pause.keep_ns, 3600 * SECOND)
+        held = s.held()
+        check("it holds no vCPU, memory and sandbox", not {"vcpu_milli", "memory_mib", "sandboxes"} & held.keys(), held)
+        equal("… and whole MiB of disk more", held.get("disk_mib", 0) - running.get("disk_mib", 0), 301)
+        equal("Get says PAUSED", (box.get().state, box.get().image_bytes), (pb.UNIT_STATE_PAUSED, 300 * MIB + MIB // 2))
+        rows = s.client.sandboxes.List(pb.SandboxServiceListRequest()).sandboxes
+        equal("List has it", [(r.id, r.state) for r in rows], [(box.id, pb.UNIT_STATE_PAUSED)])
+        equal("a second Pause is answered as well", box.pause(keep_ns=7 * SECOND).state, pb.UNIT_STATE_PAUSED)
+        equal("… without its worker", len(s.w.asked_for("pause")), 1)
+        s.w.renew()
+        answer = box.resume(ttl_ns=60 * SECOND)
+        equal("it was paused until now", answer.was_paused, True)
+        equal("the answer says RUNNING, without an image", (answer.sandbox.state, answer.sandbox.image_bytes), (pb.UNIT_STATE_RUNNING, 0))
+        equal("its worker was told the time to live", s.w.asked_for("resume")[0].resume.ttl_ns, 60 * SECOND)
+        equal("it holds what it held", s.held(), running)
+        answer = box.resume()
+        equal("a running one is resumed as well", (answer.was_paused, answer.sandbox.state), (False, pb.UNIT_STATE_RUNNING))
+        equal("… without its worker", len(s.w.asked_for("resume")), 1)
+        equal("… but with a time to live it is an Extend", box.resume(ttl_ns=9 * SECOND).was_paused, False)
+        equal("… of that", s.w.asked_for("extend")[0].extend.ttl_ns, 9 * SECOND)
+        whole = {"unit": box.id, "bytes": 300 * MIB + MIB // 2, "keep_ms": 3600000}
+        check("the pause is in the log", s.has_event("unit.pause", **whole), s.events("unit.pause"))
+        check("the resume is in the log", s.has_event("unit.resume", unit=box.id), s.events("unit.resume"))
+        equal("each once", (len(s.events("unit.pause")), len(s.events("unit.resume"))), (1, 1))
+        equal("the books show no drift", s.drift(), 0)
+
+
+@suite.scenario
+def what_cannot_be_asked_is_refused_with_the_reason(c):
+    with Scene(c, "refused") as s:
+        box = Box(s.client)
+        err = error_of(box.pause, keep_ns=30 * 24 * 3600 * SECOND + 1)
+        check("a keep of more than 30 days is not valid", code_of(err) == "INVALID_ARGUMENT" and "keep_ns" in err.details(), err)
+        err = error_of(box.resume, ttl_ns=24 * 3600 * SECOND + 1)
+        check("a time to live of more than a day is not valid", code_of(err) == "INVALID_ARGUMENT" and "ttl_ns" in err.details(), err)
+        err = error_of(Box, s.client, on_idle=7)
+        check("an unknown on_idle is not valid", code_of(err) == "INVALID_ARGUMENT" and "on_idle" in err.details(), err)
+        err = error_of(s.client.sandboxes.Pause, pb.PauseRequest(sandbox_id="sbx_nobody"))
+        equal("one that is not there is not found", code_of(err), "NOT_FOUND")
+        other = c.tenant("refused-other", **LIMITS)
+        err = error_of(other.sandboxes.Pause, pb.PauseRequest(sandbox_id=box.id))
+        equal("another tenant's is not found", code_of(err), "NOT_FOUND")
+        reader = c.client(c.key("refused", ("read",)).secret)
+        err = error_of(reader.sandboxes.Pause, pb.PauseRequest(sandbox_id=box.id))
+        equal("who may only look may not pause", code_of(err), "PERMISSION_DENIED")
+        equal("its worker was asked nothing", s.w.asked, [])
+        s.w.answers["pause"] = NO_ROOM
+        err = error_of(box.pause)
+        check("the worker's refusal reaches the client", code_of(err) == "UNAVAILABLE" and "no room" in err.details(), err)
+        equal("… and it goes on", box.get().state, pb.UNIT_STATE_RUNNING)
+        equal("0 keeps it for a day", s.w.asked_for("pause")[0].pause.keep_ns, 24 * 3600 * SECOND)
+
+
+@suite.scenario
+def an_older_worker_is_not_asked(c):
+    with Scene(c, "older", minor=2) as s:
+        equal("they speak minor 2", s.w.minor_agreed, 2)
+        box = Box(s.client)
+        err = error_of(box.pause)
+        check("its sandboxes are not paused", code_of(err) == "UNIMPLEMENTED" and "upgrade" in err.details(), err)
+        equal("… and it hears nothing of it", s.w.asked, [])
+
+
+@suite.scenario
+def without_disk_quota_the_pause_is_undone(c):
+    with Scene(c, "no-disk", disk_mib=1024) as s:
+        box = Box(s.client)
+        running = s.held()
+        s.w.answers["pause"] = wpb.ExecAnswer(image_bytes=2000 * MIB)
+        err = error_of(box.pause)
+        check("it is refused for the disk quota", code_of(err) == "RESOURCE_EXHAUSTED" and "disk_mib" in err.details(), err)
+        check("its worker resumed it before that", len(s.w.asked_for("resume")) == 1 and not s.w.units[box.id].paused, s.w.asked)
+        equal("it runs", box.get().state, pb.UNIT_STATE_RUNNING)
+        equal("it holds what it held", s.held(), running)
+        check("the refusal is in the log", s.has_event("quota.refused"), s.events("quota.refused"))
+        check("no pause is", not s.events("unit.pause"))
+        s.w.renew()
+        equal("the books show no drift", s.drift(), 0)
+        s.w.answers["resume"] = NO_ROOM  # it cannot be undone: it rests, and the books follow
+        equal("refused again", code_of(error_of(box.pause)), "RESOURCE_EXHAUSTED")
+        s.w.rest(box.id, True, 2000 * MIB)
+        s.w.renew()
+        check("what could not be undone is paused", box.is_in(pb.UNIT_STATE_PAUSED), box.get())
+        check("… by its worker", s.has_event("unit.pause", unit=box.id, by="worker"), s.events("unit.pause"))
+        equal("the books show no drift", s.drift(), 0)
+
+
+@suite.scenario
+def without_quota_a_resume_is_refused_before_its_worker_hears_of_it(c):
+    with Scene(c, "no-quota", sandboxes=1) as s:
+        box = Box(s.client)
+        box.pause()
+        second = Box(s.client)
+        err = error_of(box.resume)
+        check("the only sandbox is taken", code_of(err) == "RESOURCE_EXHAUSTED" and "sandboxes" in err.details(), err)
+        equal("its worker was asked nothing", s.w.asked_for("resume"), [])
+        equal("it stays paused", box.get().state, pb.UNIT_STATE_PAUSED)
+        second.kill()
+        equal("when the other has ended it goes on", box.resume().was_paused, True)
+
+
+@suite.scenario
+def what_its_worker_cannot_resume_stays_paused(c):
+    with Scene(c, "no-room") as s:
+        box = Box(s.client)
+        box.pause()
+        rests = s.held()
+        s.w.answers["resume"] = NO_ROOM
+        err = error_of(box.resume)
+        check("the worker's refusal reaches the client", code_of(err) == "UNAVAILABLE" and "no room" in err.details(), err)
+        equal("it stays paused", (box.get().state, box.get().image_bytes), (pb.UNIT_STATE_PAUSED, 300 * MIB + MIB // 2))
+        equal("it holds what it held", s.held(), rests)
+        s.w.answers["resume"] = wpb.ExecAnswer()
+        equal("later it goes on", box.resume().was_paused, True)
+        equal("one resume is in the log", len(s.events("unit.resume")), 1)
+
+
+@suite.scenario
+def one_at_a_time_and_to_its_end_whoever_leaves(c):
+    with Scene(c, "one-at-a-time") as s:
+        box, done = Box(s.client), s.w.answers["pause"]
+        s.w.answers["pause"] = None
+        first = []
+        thread = threading.Thread(target=lambda: first.append(error_of(s.client.sandboxes.Pause, pb.PauseRequest(sandbox_id=box.id), timeout=3)))
+        thread.start()
+        check("its worker is asked", s.w.is_asked("pause"))
+        err = error_of(box.pause)
+        check("a second Pause is told to come again", code_of(err) == "UNAVAILABLE" and "being paused" in err.details(), err)
+        err = error_of(box.resume)
+        check("a Resume as well", code_of(err) == "UNAVAILABLE" and "being paused" in err.details(), err)
+        s.w.renew()  # it says what was before the command
+        thread.join()
+        equal("the first client gives up", code_of(first[0]), "DEADLINE_EXCEEDED")
+        s.w.rest(box.id, True, done.image_bytes)
+        s.w.answer(s.w.asked_for("pause")[0], done)
+        check("it is paused all the same", box.is_in(pb.UNIT_STATE_PAUSED), box.get())
+        equal("its worker was asked once", len(s.w.asked_for("pause")), 1)
+        equal("the books show no drift", s.drift(), 0)
+
+
+@suite.scenario
+def one_that_ends_meanwhile_is_not_found(c):
+    with Scene(c, "ends") as s:
+        box = Box(s.client)
+        s.w.answers["pause"] = None
+        got = []
+        thread = threading.Thread(target=lambda: got.append(error_of(box.pause)))
+        thread.start()
+        check("its worker is asked", s.w.is_asked("pause"))
+        box.kill()
+        thread.join()
+        check("its Pause is answered", code_of(got[0]) == "NOT_FOUND" and "ended while" in got[0].details(), got)
+        s.w.answer(s.w.asked_for("pause")[0], wpb.ExecAnswer(image_bytes=MIB))  # too late
+        equal("the books show no drift", s.drift(), 0)
+
+
+@suite.scenario
+def a_session_that_breaks_leaves_the_word_to_the_worker(c):
+    with Scene(c, "breaks") as s:
+        box = Box(s.client)
+        for what, call, rests in (("pause", box.pause, True), ("resume", box.resume, False)):
+            before, s.w.answers[what] = s.w.answers[what], None
+            got = []
+            thread = threading.Thread(target=lambda call=call: got.append(error_of(call)))
+            thread.start()
+            check(f"its worker is asked to {what}", s.w.is_asked(what))
+            s.w.rest(box.id, rests, 300 * MIB if rests else 0)
+            s.w.disconnect()
+            thread.join()
+            check(f"the {what} is answered", code_of(got[0]) == "UNAVAILABLE" and "broke" in got[0].details(), got)
+            s.w.answers[what] = before
+            s.w.connect()
+            state = pb.UNIT_STATE_PAUSED if rests else pb.UNIT_STATE_RUNNING
+            check(f"after its Hello the books have the {what}", box.is_in(state), box.get())
+            check("… and so has the log", s.has_event(f"unit.{what}", unit=box.id, by="worker"), s.events(f"unit.{what}"))
+            equal("the books show no drift", s.drift(), 0)
+        check("nothing rests in the books", "vcpu_milli" in s.held(), s.held())
+        box.pause()  # and one that broke before it did anything
+        s.w.answers["resume"] = None
+        thread = threading.Thread(target=lambda: error_of(box.resume))
+        thread.start()
+        check("its worker is asked again", s.w.is_asked("resume", 2))
+        s.w.disconnect()
+        thread.join()
+        s.w.answers["resume"] = wpb.ExecAnswer()
+        s.w.connect()
+        check("what did not resume holds nothing", until(lambda: "vcpu_milli" not in s.held(), 5), s.held())
+        equal("it is paused", box.get().state, pb.UNIT_STATE_PAUSED)
+
+
+@suite.scenario
+def a_session_that_replaces_another_answers_what_was_asked_there(c):
+    with Scene(c, "replaced") as s:
+        box = Box(s.client)
+        s.w.answers["pause"] = None
+        got = []
+        thread = threading.Thread(target=lambda: got.append(error_of(box.pause)))
+        thread.start()
+        check("its worker is asked", s.w.is_asked("pause"))
+        old = s.w.call
+        s.w.connect()
+        thread.join()
+        equal("the call is answered", code_of(got[0]), "UNAVAILABLE")
+        old.cancel()
+        s.w.answers["pause"] = wpb.ExecAnswer(image_bytes=MIB)
+        equal("it can be paused after that", box.pause().state, pb.UNIT_STATE_PAUSED)
+
+
+@suite.scenario
+def an_idle_one_is_paused_or_ends(c):
+    with Scene(c, "idle", disk_mib=2048) as s:
+        plain = Box(s.client)
+        s.w.idle(plain.id)
+        box = Box(s.client, on_idle=pb.IDLE_ACTION_PAUSE)
+        equal("its worker knows", [a.pause_on_idle for a in s.w.assigned], [False, True])
+        equal("… and so does Get", box.get().on_idle, pb.IDLE_ACTION_PAUSE)
+        s.w.idle(box.id)
+        check("it is paused", box.is_in(pb.UNIT_STATE_PAUSED), box.get())
+        check("… for its idleness", s.has_event("unit.pause", unit=box.id, by="idle"), s.events("unit.pause"))
+        equal("… for a day", s.w.asked_for("pause")[0].pause.keep_ns, 24 * 3600 * SECOND)
+        equal("one that did not ask for it is left alone", (len(s.w.asked), plain.get().state), (1, pb.UNIT_STATE_RUNNING))
+        s.w.idle(box.id)
+        equal("it goes on", box.resume().was_paused, True)
+        s.w.answers["pause"] = NO_ROOM
+        s.w.idle(box.id)
+        check("its worker refuses", s.w.is_asked("pause", 2))
+        equal("… and is asked again when it tells again", box.get().state, pb.UNIT_STATE_RUNNING)
+        s.w.answers["pause"] = wpb.ExecAnswer(image_bytes=3000 * MIB)
+        s.w.idle(box.id)
+        check("without disk quota it ends", box.is_in(pb.UNIT_STATE_ENDED), box.get())
+        equal("… as expired", box.get().reason, pb.REASON_EXPIRED)
+        check("… and the log says why", s.has_event("quota.refused", unit=box.id), s.events("quota.refused"))
+
+
+@suite.scenario
+def a_scheduler_that_starts_again_finds_it(c):
+    with Scene(c, "again") as s:
+        box = Box(s.client, on_idle=pb.IDLE_ACTION_PAUSE)
+        box.pause()
+        rests = s.held()
+        c.scheduler.kill()
+        s.w.disconnect()
+        c.scheduler.start()
+        check("it answers", c.await_answer())
+        equal("it is paused before its worker is back", box.get().state, pb.UNIT_STATE_PAUSED)
+        equal("… and cannot be resumed then", code_of(error_of(box.resume)), "UNAVAILABLE")
+        s.w.connect()
+        check("after the Hello its size is known", until(lambda: box.get().image_bytes == 300 * MIB + MIB // 2, 5), box.get())
+        equal("it holds what it held", s.held(), rests)
+        equal("it goes on", box.resume().was_paused, True)
+        equal("on_idle is kept", box.get().on_idle, pb.IDLE_ACTION_PAUSE)
+        box.pause()
+        box.kill()
+        check("a paused one is killed as any", box.is_in(pb.UNIT_STATE_ENDED), box.get())
+        equal("… at once", [u for u in s.w.units], [])
+
+
+@suite.scenario
+def a_scheduler_that_stops_drops_what_it_had_begun(c):
+    with Scene(c, "stops") as s:
+        box = Box(s.client)
+        box.pause()
+        before, s.w.answers["resume"] = s.w.answers["resume"], None
+        thread = threading.Thread(target=lambda: error_of(box.resume))
+        thread.start()
+        check("its worker is asked", s.w.is_asked("resume"))
+        equal("the scheduler ends in order", c.scheduler.stop(), 0)
+        thread.join()
+        s.w.disconnect()
+        s.w.answers["resume"] = before
+        c.scheduler.start()
+        check("it answers", c.await_answer())
+        s.w.connect()
+        check("what did not resume is paused in the books as well", until(lambda: "vcpu_milli" not in s.held(), 5), s.held())
+        check("it goes on", until(lambda: error_of(box.resume) is None, 5))
+
+
+@suite.long_scenario
+def books_that_are_away_follow_later(c):
+    with Scene(c, "away") as s:
+        box, done = Box(s.client), s.w.answers["pause"]
+        running = s.held()
+
+        def stop_redis(_):
+            c.redis.signal(signal.SIGSTOP)
+            return done
+        s.w.answers["pause"] = stop_redis
+        got = []
+        thread = threading.Thread(target=lambda: got.append(error_of(s.client.sandboxes.Pause, pb.PauseRequest(sandbox_id=box.id), timeout=60)))
+        thread.start()
+        check("its worker resumes what nobody noted", until(lambda: s.w.asked_for("resume"), 20), s.w.asked)
+        c.redis.signal(signal.SIGCONT)
+        thread.join()
+        equal("the client is told to come again", code_of(got[0]), "UNAVAILABLE")
+        check("the scheduler answers", c.await_answer())
+        s.w.renew()
+        check("it runs, and holds what it needs", until(lambda: s.held() == running, 5), s.held())
+        equal("… for its clients as well", box.get().state, pb.UNIT_STATE_RUNNING)
+        equal("the books show no drift", s.drift(), 0)
+
+
+if __name__ == "__main__":
+    suite.main(cluster=Cluster)
