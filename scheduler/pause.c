@@ -203,6 +203,7 @@ static void ask_pause(struct resting *x, request_fn *fn)
     Cloche__V1__PauseCommand pause = CLOCHE__V1__PAUSE_COMMAND__INIT;
     struct cl_err err = {0};
     pause.keep_ns = x->keep_ns;
+    pause.if_idle = x->asker == ASKED_BY_IDLENESS;
     cmd.what_case = CLOCHE__V1__EXEC_COMMAND__WHAT_PAUSE;
     cmd.pause = &pause;
     if (ask_worker(x->u, &cmd, fn, x, &err) < 0)

@@ -427,8 +427,11 @@ static int waiting_for_change(struct commands *c, struct unit *u, uint64_t reque
 }
 
 /* Its image is as large as its memory at the most. */
-static int check_pause(struct commands *c, const struct unit *u, struct cl_err *err)
+static int check_pause(struct commands *c, const struct unit *u,
+                       const Cloche__V1__PauseCommand *pause, struct cl_err *err)
 {
+    if (pause->if_idle && !unit_is_idle(u))
+        return cl_fail(err, CL_E_STATE, 0, "the sandbox is in use again");
     if (unit_check_runs(u, err) < 0 || units_check_paused(c->units, err) < 0)
         return -1;
     return c->host.check_disk(c->arg, machine_template(u->machine)->memory_mib * CL_MIB, err);
@@ -438,7 +441,8 @@ static int run_pause(struct commands *c, struct unit *u, const Cloche__V1__ExecC
                      struct cl_err *err)
 {
     struct waiting *w;
-    if (u->state != UNIT_PAUSING && u->state != UNIT_PAUSED && check_pause(c, u, err) < 0)
+    if (u->state != UNIT_PAUSING && u->state != UNIT_PAUSED &&
+        check_pause(c, u, cmd->pause, err) < 0)
         return -1;
     if (waiting_for_change(c, u, cmd->request, &w, err) < 0)
         return -1;
@@ -599,7 +603,8 @@ void command_run(struct commands *c, const Cloche__V1__ExecCommand *command)
     struct unit *u = units_find(c->units, command->unit_id);
     int rc = u ? dispatch(c, u, command, &err)
                : cl_fail(&err, CL_E_NOTFOUND, 0, "the sandbox is not on this worker");
-    bool is_use = command->what_case != CLOCHE__V1__EXEC_COMMAND__WHAT_STATS;
+    bool is_use = command->what_case != CLOCHE__V1__EXEC_COMMAND__WHAT_STATS &&
+                  command->what_case != CLOCHE__V1__EXEC_COMMAND__WHAT_PAUSE;
     if (u && rc == 0 && is_use)
         unit_touch(u);
     if (rc < 0)

@@ -8,8 +8,8 @@
  * only: freeing it erases the VM, whatever the disk remembers.
  *
  * Owns:    the memfds, the file, the key.
- * Thread:  the worker loop.  Storing and loading go piece by piece, REST_TURN bytes a turn of the loop;
- *          `done` never runs inside a call.  Nothing is synced: the file ends with its worker.
+ * Thread:  the worker loop.  Storing and loading go piece by piece, REST_TURN bytes a turn of the
+ * loop; `done` never runs inside a call.  Nothing is synced: the file ends with its worker.
  */
 #ifndef CL_WORKER_REST_H
 #define CL_WORKER_REST_H
@@ -18,7 +18,7 @@
 #include "worker/vm_driver.h"
 
 enum {
-    REST_PIECE = 256 * 1024,   /* sealed in one go */
+    REST_PIECE = 256 * 1024,     /* sealed in one go */
     REST_TURN = 2 * 1024 * 1024, /* then the loop gets its turn: a millisecond or two */
 };
 
@@ -34,8 +34,8 @@ void rest_free(struct rest *r);
 const struct vm_rest *rest_files(const struct rest *r);
 /* Nobody can write the memfds any more. */
 int rest_seal(struct rest *r, struct cl_err *err) CL_MUST;
-/* Into a file of `dir`; the memfds are gone when it is done.  When it fails, which is said by `done`,
- * they are as they were. */
+/* Into a file of `dir`; the memfds are gone when it is done.  When it fails, which is said by
+ * `done`, they are as they were. */
 int rest_store(struct rest *r, const char *dir, rest_done_fn *done, void *arg,
                struct cl_err *err) CL_MUST;
 /* Make the memfds again, sealed; the file stays.  DATALOSS when it is not what was stored. */

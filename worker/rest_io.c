@@ -18,7 +18,12 @@
 #include "base/mem.h"
 #include "base/own.h"
 
-enum { KEY_BYTES = 32, TAG_BYTES = 16, NONCE_BYTES = 12, SEALS = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK };
+enum {
+    KEY_BYTES = 32,
+    TAG_BYTES = 16,
+    NONCE_BYTES = 12,
+    SEALS = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK
+};
 
 /* Authenticated with its bytes. */
 struct head {
@@ -44,11 +49,11 @@ struct rest {
     struct cl_timer turn;
     rest_done_fn *done;
     void *arg;
-    int out; /* owned: the file to be, while it is stored */
+    int out;             /* owned: the file to be, while it is stored */
     uint64_t at, number; /* in the file; of the next piece */
     unsigned part;       /* being stored ... */
     uint64_t from;       /* ... from here on */
-    struct pieces *buf;          /* owned: while a job is under way */
+    struct pieces *buf;  /* owned: while a job is under way */
 };
 
 struct pieces {
@@ -97,7 +102,8 @@ static bool unseal(struct rest *r, const struct head *head)
     return EVP_DecryptInit_ex(r->cipher, EVP_aes_256_gcm(), NULL, r->key, nonce) == 1 &&
            EVP_DecryptUpdate(r->cipher, NULL, &n, r->buf->sealed, sizeof *head) == 1 &&
            EVP_DecryptUpdate(r->cipher, r->buf->plain, &n, text, (int)head->bytes) == 1 &&
-           EVP_CIPHER_CTX_ctrl(r->cipher, EVP_CTRL_GCM_SET_TAG, TAG_BYTES, text + head->bytes) == 1 &&
+           EVP_CIPHER_CTX_ctrl(r->cipher, EVP_CTRL_GCM_SET_TAG, TAG_BYTES, text + head->bytes) ==
+               1 &&
            EVP_DecryptFinal_ex(r->cipher, r->buf->plain + n, &n) == 1;
 }
 
@@ -169,7 +175,8 @@ static void finish_store(struct rest *r, bool good)
 
 static int damaged(struct cl_err *err)
 {
-    return cl_fail(err, CL_E_DATALOSS, 0, "what a VM left on the disk is not what was stored there");
+    return cl_fail(err, CL_E_DATALOSS, 0,
+                   "what a VM left on the disk is not what was stored there");
 }
 
 static int read_exactly(struct rest *r, void *to, size_t n, uint64_t at, struct cl_err *err)
@@ -281,7 +288,8 @@ int rest_new(struct cl_loop *loop, struct rest **ret_rest, struct cl_err *err)
     r->cipher = EVP_CIPHER_CTX_new();
     if (!r->cipher)
         (void)cl_fail(err, CL_E_NOMEM, 0, "cipher");
-    if (!r->cipher || cl_timer_init(&r->turn, loop, on_turn, r, err) < 0 || make_files(r, err) < 0) {
+    if (!r->cipher || cl_timer_init(&r->turn, loop, on_turn, r, err) < 0 ||
+        make_files(r, err) < 0) {
         rest_free(r);
         return -1;
     }

@@ -157,6 +157,8 @@ int unit_pause(struct unit *u, uint64_t keep_ns, struct unit_change *change,
 int unit_resume(struct unit *u, uint64_t ttl_ns, struct unit_change *change,
                 struct cl_err *err) CL_MUST;
 bool unit_is_paused(const struct unit *u);
+/* The scheduler was told so, and nobody has used it since. */
+bool unit_is_idle(const struct unit *u);
 /* May one more be paused?  TOOBIG. */
 int units_check_paused(const struct units *us, struct cl_err *err) CL_MUST;
 /* What it takes of the disk while it is paused. */

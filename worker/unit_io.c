@@ -604,6 +604,11 @@ bool unit_is_paused(const struct unit *u)
     return u->state == UNIT_PAUSED;
 }
 
+bool unit_is_idle(const struct unit *u)
+{
+    return u->idle_since_ns != 0;
+}
+
 uint64_t unit_image_bytes(const struct unit *u)
 {
     return u->state == UNIT_PAUSED ? machine_rest_bytes(u->machine) : 0;

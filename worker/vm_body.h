@@ -1,7 +1,7 @@
 /* worker/vm_body.h - what of a VM outlives its monitor: the channel to the agent, the scratch disk.
  *
- * A VM that is put to rest leaves its body, and the monitor that goes on takes it up: bytes that were
- * on their way wait in the channel, as in any socket.
+ * A VM that is put to rest leaves its body, and the monitor that goes on takes it up: bytes that
+ * were on their way wait in the channel, as in any socket.
  *
  * Owns:    its fds.  Monitors get descriptors of their own.
  * Thread:  the worker loop.
@@ -19,8 +19,8 @@ struct vm_body {
     uint64_t disk_bytes; /* its size */
 };
 
-/* Of a VM that is to be born of `t`; a boot's disk becomes the template's, too.  disk_dir: where its
- * disk is made. */
+/* Of a VM that is to be born of `t`; a boot's disk becomes the template's, too.  disk_dir: where
+ * its disk is made. */
 int vm_body_open(struct vm_body *body, struct template *t, enum vm_origin origin,
                  const char *disk_dir, struct cl_err *err) CL_MUST;
 /* One that has nothing yet, or no more. */

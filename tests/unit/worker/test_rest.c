@@ -1,4 +1,5 @@
-/* tests/unit/worker/test_rest.c - worker/rest.h: what is stored comes back, or it is said that not. */
+/* tests/unit/worker/test_rest.c - worker/rest.h: what is stored comes back, or it is said that not.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -20,7 +21,13 @@
 #include "base/loop.h"
 #include "worker/rest.h"
 
-enum { MEMORY = 16 << 20, STATE = 9098, AT = 3 << 20, RUN = (2 << 20) + 12288, LAST = MEMORY - 4096 };
+enum {
+    MEMORY = 16 << 20,
+    STATE = 9098,
+    AT = 3 << 20,
+    RUN = (2 << 20) + 12288,
+    LAST = MEMORY - 4096
+};
 
 static struct bench {
     struct cl_loop *loop;
