@@ -10,7 +10,10 @@
 
 #include "vmm/file.h"
 
-#ifndef MADV_POPULATE_WRITE /* Linux 5.14; a libc may be older */
+#ifndef MADV_POPULATE_READ /* Linux 5.14; a libc may be older */
+#define MADV_POPULATE_READ 22
+#endif
+#ifndef MADV_POPULATE_WRITE /* the same */
 #define MADV_POPULATE_WRITE 23
 #endif
 #ifndef MADV_COLLAPSE /* Linux 6.1 */
@@ -279,6 +282,12 @@ int gm_store_again(const struct guest_mem *gm, int memfd, const uint64_t *dirty,
     return 0;
 }
 
+/* [from, to) of memory as it is, into its place. */
+static int put_range(const struct guest_mem *gm, int delta, uint64_t from, uint64_t to)
+{
+    return from == to ? 0 : file_put(delta, gm->base + from, to - from, from);
+}
+
 /* Runs of changed pages in one piece; most pieces have none. */
 static int store_changed(const struct guest_mem *gm, int memfd, int delta, uint64_t at, size_t n)
 {
@@ -290,24 +299,55 @@ static int store_changed(const struct guest_mem *gm, int memfd, int delta, uint6
     for (size_t i = 0, start; i < n;) {
         for (start = i; i < n && !is_same(before + i, gm->base + at + i, PAGE); i += PAGE)
             continue;
-        if (file_put(delta, gm->base + at + start, i - start, at + start) < 0)
+        if (put_range(gm, delta, at + start, at + i) < 0)
             return -1;
         i += i < n ? PAGE : 0; /* a page that is the same, or the end */
     }
     return 0;
 }
 
-int gm_store_delta(const struct guest_mem *gm, int memfd, int delta, struct cl_err *err)
+static int store_mapped(const struct guest_mem *gm, int memfd, int delta, uint64_t from,
+                        uint64_t to)
 {
-    uint64_t bytes = gm->low + gm->high;
-    if (ftruncate(delta, 0) < 0 || ftruncate(delta, (off_t)bytes) < 0)
-        return cl_fail(err, CL_E_SYS, errno, "make the file of changed guest memory anew");
-    for (uint64_t at = 0; at < bytes; at += PIECE) {
-        size_t n = (size_t)CL_MIN((uint64_t)PIECE, bytes - at);
-        if (store_changed(gm, memfd, delta, at, n) < 0)
-            return cl_fail(err, CL_E_SYS, errno, "write what guest memory has become");
+    for (uint64_t at = from; at < to; at += PIECE) {
+        if (store_changed(gm, memfd, delta, at, (size_t)CL_MIN((uint64_t)PIECE, to - at)) < 0)
+            return -1;
     }
     return 0;
+}
+
+/* Most of its pages were never used: all get the kernel's page of zeros in one call, which spares a
+ * fault each.  (mincore() knows which they are, but takes one that is swapped out for one of them.)
+ */
+static int store_own(const struct guest_mem *gm, int delta, uint64_t from, uint64_t to)
+{
+    (void)madvise(gm->base + from, to - from, MADV_POPULATE_READ);
+    for (uint64_t at = from, start; at < to;) {
+        for (start = at; at < to && !is_zero(gm->base + at); at += PAGE)
+            continue;
+        if (put_range(gm, delta, start, at) < 0)
+            return -1;
+        at += at < to ? PAGE : 0; /* a page of zeros, or the end */
+    }
+    return 0;
+}
+
+int gm_store_delta(const struct guest_mem *gm, int memfd, const struct page_runs *holes, int delta,
+                   struct cl_err *err)
+{
+    uint64_t bytes = gm->low + gm->high, at = 0;
+    int rc = 0;
+    if (ftruncate(delta, 0) < 0 || ftruncate(delta, (off_t)bytes) < 0)
+        return cl_fail(err, CL_E_SYS, errno, "make the file of changed guest memory anew");
+    for (uint32_t i = 0; rc == 0 && i < holes->n; i++) { /* in order, and apart */
+        uint64_t from = (uint64_t)holes->runs[i].first * PAGE;
+        uint64_t to = from + (uint64_t)holes->runs[i].pages * PAGE;
+        rc = store_mapped(gm, memfd, delta, at, from) < 0 ? -1 : store_own(gm, delta, from, to);
+        at = to;
+    }
+    if (rc == 0)
+        rc = store_mapped(gm, memfd, delta, at, bytes);
+    return rc < 0 ? cl_fail(err, CL_E_SYS, errno, "write what guest memory has become") : 0;
 }
 
 /* The first byte from `at` on that is of this kind: SEEK_DATA or SEEK_HOLE. */

@@ -71,8 +71,10 @@ static inline uint64_t gm_dirty_words(uint64_t bytes)
     return (bytes / RUNS_PAGE + 63) / 64;
 }
 /* Make `delta` anew as what this clone's memory is other than in memfd, the file that it was mapped
- * from: those pages, each in its place.  Nothing may write meanwhile. */
-int gm_store_delta(const struct guest_mem *gm, int memfd, int delta, struct cl_err *err) CL_MUST;
+ * from, but for `holes`, where it has had memory of its own: those pages, each in its place.
+ * Nothing may write meanwhile. */
+int gm_store_delta(const struct guest_mem *gm, int memfd, const struct page_runs *holes, int delta,
+                   struct cl_err *err) CL_MUST;
 /* Put the pages of such a file into a clone's memory, before it runs. */
 int gm_apply_delta(const struct guest_mem *gm, int delta, struct cl_err *err) CL_MUST;
 /* What memfd, which has the memory, lacks of it, in pieces that are worth a mapping each. */

@@ -4,10 +4,10 @@
  *   STARTING ─► (HELLO) ─► IDENTIFYING ─► WARMING ─► READY ─► PARKED ─► CLAIMING ─► CLAIMED
  *       └──────────┴────────────┴────────────┴─────────┴─────────┴──────────┴──────────┴─► ENDING
  *
- *                rest:  SAVING ─► LEAVING ─► STORING ─► AT_REST          (no VM from LEAVING on)
- *   CLAIMED ────────┘      ├────────────────────┘ failed  │
- *      ▲                   ▼                              │
- *      └──────────────── WAKING ◄──────────── LOADING ◄───┘ :wake
+ *                rest:  SAVING ─► STORING ─► AT_REST       (STORING until its VM has ended, too)
+ *   CLAIMED ────────┘      ├─────────┘ failed  │
+ *      ▲                   ▼                   │
+ *      └──────────────── WAKING ◄─ LOADING ◄───┘ :wake
  *
  * At rest it keeps the guest connection, the body, the cgroup and the uid; from there, too, ENDING.
  *

@@ -32,8 +32,7 @@ enum machine_state {
     MACHINE_CLAIMING,
     MACHINE_CLAIMED,
     MACHINE_SAVING,  /* to rest: its monitor writes what it is */
-    MACHINE_LEAVING, /* its monitor, then its network end */
-    MACHINE_STORING, /* to the disk */
+    MACHINE_STORING, /* to the disk; meanwhile its monitor and its network end */
     MACHINE_AT_REST,
     MACHINE_LOADING, /* from the disk */
     MACHINE_WAKING,  /* a monitor comes up with it */
@@ -48,6 +47,7 @@ struct machine {
     struct rest *rest;         /* owned: on the way to rest and back, and there */
     vm_done_fn *rest_done;     /* of machine_rest() or machine_wake(), until it ran */
     void *rest_arg;
+    bool is_stored;         /* on the way to rest: its file is whole, or failed */
     struct cl_err rest_why; /* why a way to rest failed, while it wakes for that */
     uint64_t spent_cpu_ns;  /* by the VMs that it had before */
     uint64_t deadline_ns;
@@ -486,15 +486,15 @@ static void on_up(void *arg)
         become_ready(m, MACHINE_READY);
 }
 
-static void store(struct machine *m);
+static void come_to_rest(struct machine *m);
 
 /* With the VM and its network both gone there is nothing more to hear of it. */
 static void end_if_quiet(struct machine *m)
 {
     if (m->vm || m->net_runs)
         return;
-    if (m->state == MACHINE_LEAVING) {
-        store(m);
+    if (m->state == MACHINE_STORING) {
+        come_to_rest(m);
         return;
     }
     m->events.on_end(m->arg, &m->end_why);
@@ -525,7 +525,7 @@ static void on_vm_end(void *arg, const struct cl_err *why)
 {
     struct machine *m = arg;
     m->vm = NULL;
-    if (m->state == MACHINE_LEAVING) {
+    if (m->state == MACHINE_STORING) {
         if (m->net_runs)
             vm_net_finish(m->net);
         end_if_quiet(m);
@@ -565,7 +565,7 @@ static void on_net_end(void *arg, const struct cl_err *why)
 {
     struct machine *m = arg;
     m->net_runs = false;
-    if (m->vm && m->state != MACHINE_ENDING && m->state != MACHINE_LEAVING)
+    if (m->vm && m->state != MACHINE_ENDING && m->state != MACHINE_STORING)
         on_broken(m, why);
     end_if_quiet(m);
 }
@@ -783,6 +783,15 @@ static void stay_awake(struct machine *m, const struct cl_err *why)
     tell_rest(m, &reason);
 }
 
+static void on_stored(void *arg, const struct cl_err *err)
+{
+    struct machine *m = arg;
+    m->is_stored = true;
+    if (err)
+        m->rest_why = *err;
+    end_if_quiet(m);
+}
+
 static void on_saved(void *arg, const struct cl_err *err)
 {
     struct machine *m = arg;
@@ -799,8 +808,12 @@ static void on_saved(void *arg, const struct cl_err *err)
     }
     if (driver_of(m)->stats(m->vm, &stats, NULL) == 0)
         m->spent_cpu_ns += stats.cpu_ns;
-    m->state = MACHINE_LEAVING;
-    driver_of(m)->stop(m->vm);
+    m->state = MACHINE_STORING;
+    m->is_stored = false;
+    if (rest_store(m->rest, m->host->state_dir, on_stored, m, &why) < 0)
+        stay_awake(m, &why);
+    else
+        driver_of(m)->stop(m->vm);
 }
 
 int machine_rest(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err)
@@ -840,29 +853,19 @@ static int start_waking(struct machine *m, struct cl_err *err)
     return 0;
 }
 
-static void on_stored(void *arg, const struct cl_err *err)
+/* Once it is stored, or cannot be, and its VM and its network are gone. */
+static void come_to_rest(struct machine *m)
 {
-    struct machine *m = arg;
     struct cl_err why = {0};
-    m->state = MACHINE_AT_REST;
-    if (!err) {
-        tell_rest(m, NULL);
+    if (!m->is_stored)
         return;
-    }
-    m->rest_why = *err;
-    if (start_waking(m, &why) < 0)
-        fail_machine(m, &why);
-}
-
-/* Its VM and its network are gone. */
-static void store(struct machine *m)
-{
-    struct cl_err err = {0};
     vm_net_free(m->net);
     m->net = NULL;
-    m->state = MACHINE_STORING;
-    if (rest_store(m->rest, m->host->state_dir, on_stored, m, &err) < 0)
-        on_stored(m, &err);
+    m->state = MACHINE_AT_REST;
+    if (m->rest_why.code == CL_OK)
+        tell_rest(m, NULL);
+    else if (start_waking(m, &why) < 0)
+        fail_machine(m, &why);
 }
 
 static void on_loaded(void *arg, const struct cl_err *err)
@@ -940,13 +943,12 @@ void machine_stop(struct machine *m)
         return;
     m->state = MACHINE_ENDING;
     m->rest_done = NULL;
-    if (m->vm) {
-        driver_of(m)->stop(m->vm);
-        return;
-    }
     rest_free(m->rest);
     m->rest = NULL;
-    cl_timer_start(&m->timeout, 0); /* on_end never comes inside a call */
+    if (m->vm)
+        driver_of(m)->stop(m->vm);
+    else
+        cl_timer_start(&m->timeout, 0); /* on_end never comes inside a call */
 }
 
 uint64_t machine_disk_promised(const struct machine *m)
@@ -990,7 +992,7 @@ int machine_stats(const struct machine *m, struct vm_stats *ret_stats, struct cl
     struct vm_stats stats = {0};
     if (!m->vm && m->spent_cpu_ns == 0)
         return cl_fail(err, CL_E_STATE, 0, "the VM has ended");
-    if (m->vm && m->state != MACHINE_LEAVING && driver_of(m)->stats(m->vm, &stats, err) < 0)
+    if (m->vm && m->state != MACHINE_STORING && driver_of(m)->stats(m->vm, &stats, err) < 0)
         return -1;
     stats.cpu_ns += m->spent_cpu_ns;
     *ret_stats = stats;

@@ -48,10 +48,9 @@ class Box:
 
     def python(self, code):
         """The main result of a cell, as text."""
-        for event in self.client.codes.RunCode(pb.RunCodeRequest(sandbox_id=self.id, code=code, language=pb.LANGUAGE_PYTHON), timeout=120):
-            if event.WhichOneof("event") == "result" and event.result.is_main_result:
-                return {d.mime_type: d.data for d in event.result.data}.get("text/plain", b"").decode()
-        return None
+        request = pb.RunCodeRequest(sandbox_id=self.id, code=code, language=pb.LANGUAGE_PYTHON)
+        results = [e.result for e in self.client.codes.RunCode(request, timeout=120) if e.WhichOneof("event") == "result" and e.result.is_main_result]
+        return {d.mime_type: d.data for d in results[0].data}.get("text/plain", b"").decode() if results else None
 
 
 class Listener(threading.Thread):
