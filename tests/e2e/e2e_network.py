@@ -230,6 +230,34 @@ def sandboxes(c):
 
 
 @suite.scenario
+def at_rest(c):
+    box = Box(c.admin, ["web.test:80"])
+    hello = f"hello from {outside.PUBLIC} to {outside.HOST}\n"
+    rest = pb.PauseRequest(sandbox_id=box.id)
+    equal("before its rest", box.run("python3", "-c", GET, "http://web.test/"), hello)
+    script = ("import socket, sys\ns = socket.create_connection(('web.test', 80))\nprint('connected', flush=True)\n"
+              "s.settimeout(60)\ntry: print(s.recv(1))\nexcept Exception as e: print(type(e).__name__)\n")
+    box.begin("python3", "-c", script)
+    until(lambda: len([r for r in c.audit_records() if r["event"] == "net.open" and r["fields"]["unit"] == box.id]) == 2, 10)
+    for i in range(2):
+        c.admin.sandboxes.Pause(rest)
+        check("no process sees to a network at rest", until(lambda: not nets(c), 10), nets(c))
+        c.admin.sandboxes.Resume(pb.ResumeRequest(sandbox_id=box.id))
+        equal("one does afterwards", until(lambda: len(nets(c)), 10), 1)
+        equal("and all works as before", box.run("python3", "-c", GET, "http://web.test/"), hello)
+    box.end()
+    opened, closed = log_of(c, box.id, "net.open"), log_of(c, box.id, "net.close")
+    equal("its flows are told, each once", ([f["flow"] for f in opened], sorted(f["flow"] for f in closed)), ([1, 2, 3, 4], [1, 2, 3, 4]))
+    equal("the one that the rest cut, too", [f["end"] for f in closed if f["flow"] == 2], ["stopped"])
+    numbers = sorted(f["number"] for e in ("net.dns", "net.open", "net.close", "net.denied") for f in log_of(c, box.id, e))
+    equal("no record is missing", numbers, list(range(1, len(numbers) + 1)))
+    count = [f for f in log_of(c, box.id, "net.count") if f["last"]]
+    check("and the count says so", len(count) == 1 and count[0]["seen"] == len(numbers) == count[0]["recorded"], (count, len(numbers)))
+    ended = log_of(c, box.id, "vm.end")[-1]
+    check("the bytes are those of all", ended["sent_bytes"] >= sum(f["sent_bytes"] for f in closed) > 0, (ended, closed))
+
+
+@suite.scenario
 def front_ends(c):
     hello = f"hello from {outside.PUBLIC} to {outside.HOST}\n"
     env = {**os.environ, "CLOCHE_ENDPOINT": f"unix:{c.dir}/api.sock", "CLOCHE_API_KEY": c.admin.key}

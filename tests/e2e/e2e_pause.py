@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Sandboxes at rest: what is kept, what it costs while it rests, and what may go wrong."""
+import contextlib
 import os
+import random
 import signal
 import threading
 import time
 
-from harness import (DRIVER, IMAGES, IS_SHARED, MIB, SECOND, Followed, Suite, code_of, command, error_of, follow, in_parallel, pb, rss_bytes, soon, until)
+from harness import (DRIVER, LONG, MIB, SECOND, Followed, Suite, code_of, command, error_of, follow, in_parallel, pb, rss_bytes, soon, until)
 
 suite = Suite("pause")
 check, equal = suite.check, suite.equal
@@ -296,6 +298,34 @@ def a_monitor_that_dies(c):
     box.resume()
     os.kill(c.vm_of(box.id), signal.SIGKILL)
     check("a VM that dies after a rest is told as any other", until(lambda: box.state() == "ENDED", 20) and box.get().reason == pb.REASON_VM_DIED, box.get())
+
+
+@suite.scenario
+def ended_on_the_way(c):
+    """Killed, by hand or by the loss of its monitor, at any moment of a pause or a resume."""
+    chance = random.Random(5)
+    left = []
+    for i in range(60 if LONG else 18):
+        box = Box(c.admin)
+        thread = threading.Thread(target=lambda b=box: error_of(b.pause), daemon=True)
+        thread.start()
+        time.sleep(chance.random() * 0.25)
+        if i % 3 == 0:
+            error_of(box.kill)
+        elif i % 3 == 1:
+            with contextlib.suppress(TypeError, OSError):
+                os.kill(c.vm_of(box.id), signal.SIGKILL)
+            thread.join(30)
+            error_of(box.resume)
+            error_of(box.kill)
+        else:
+            thread.join(30)
+            threading.Thread(target=lambda b=box: error_of(b.resume), daemon=True).start()
+            time.sleep(chance.random() * 0.12)
+            error_of(box.kill)
+        if not until(lambda: box.state() == "ENDED", 10):
+            left.append((i, box.state()))
+    equal("each ends", left, [])
 
 
 @suite.scenario
