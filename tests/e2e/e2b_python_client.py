@@ -117,6 +117,8 @@ def pauses(s, out):
     s.run_code("kept = 41")
     s.files.write("/tmp/kept", "a file")
     counter = s.commands.run("i=0; while :; do i=$((i + 1)); echo $i > /tmp/c; mv /tmp/c /tmp/count; sleep 0.1; done", background=True, timeout=0)
+    while not s.files.exists("/tmp/count"):
+        time.sleep(0.1)
     out["pause"] = [s.pause(), s.pause()]
     info = s.get_info()
     out["paused"] = [info.state.value, (info.end_at - info.started_at).days >= 29, s.is_running(), listed(SandboxState.PAUSED) == [s.sandbox_id],
