@@ -80,7 +80,7 @@ enum control_fd {
     CONTROL_FD_INITRD,  /* BOOT only */
     CONTROL_FD_NET,     /* SOCK_SEQPACKET: a frame a message (vmm/net.h); may be missing: no network
                            card */
-    CONTROL_FD_DELTA,   /* memory file with the pages that are other than in RAM: read by RESTORE,
+    CONTROL_FD_DELTA,   /* the pages that are other than in RAM (vmm/delta.h): read by RESTORE,
                            where   it may be missing; with SAVE_CLONE: one to write */
     CONTROL_FDS,
 };

@@ -10,10 +10,7 @@
 
 #include "vmm/file.h"
 
-#ifndef MADV_POPULATE_READ /* Linux 5.14; a libc may be older */
-#define MADV_POPULATE_READ 22
-#endif
-#ifndef MADV_POPULATE_WRITE /* the same */
+#ifndef MADV_POPULATE_WRITE /* Linux 5.14; a libc may be older */
 #define MADV_POPULATE_WRITE 23
 #endif
 #ifndef MADV_COLLAPSE /* Linux 6.1 */
@@ -212,8 +209,7 @@ static uint64_t word_at(const uint8_t *at)
     return word;
 }
 
-/* memcmp() of whole pages: musl's goes byte by byte, and this is for all of a guest's memory. */
-static bool is_same(const uint8_t *a, const uint8_t *b, size_t n)
+bool gm_is_same(const uint8_t *a, const uint8_t *b, size_t n)
 {
     uint64_t other = 0;
     for (size_t line = 0; line < n && other == 0; line += 64) {
@@ -226,7 +222,7 @@ static bool is_same(const uint8_t *a, const uint8_t *b, size_t n)
 static bool is_zero(const uint8_t *page)
 {
     static const uint8_t zeros[PAGE];
-    return is_same(page, zeros, PAGE);
+    return gm_is_same(page, zeros, PAGE);
 }
 
 int gm_store(const struct guest_mem *gm, int memfd, struct cl_err *err)
@@ -255,10 +251,10 @@ static int store_piece(const struct guest_mem *gm, int memfd, uint64_t at, size_
     static uint8_t before[PIECE];
     if (file_get(memfd, before, n, at) < 0)
         return -1;
-    if (!dirty && is_same(before, gm->base + at, n))
+    if (!dirty && gm_is_same(before, gm->base + at, n))
         return 0;
     for (size_t i = 0; i < n; i += PAGE) {
-        bool changed = !is_same(before + i, gm->base + at + i, PAGE);
+        bool changed = !gm_is_same(before + i, gm->base + at + i, PAGE);
         if (changed || dirty >> i / PAGE & 1)
             page_runs_add(written, (uint32_t)((at + i) / PAGE));
         if (changed && file_put(memfd, gm->base + at + i, PAGE, at + i) < 0)
@@ -282,74 +278,6 @@ int gm_store_again(const struct guest_mem *gm, int memfd, const uint64_t *dirty,
     return 0;
 }
 
-/* [from, to) of memory as it is, into its place. */
-static int put_range(const struct guest_mem *gm, int delta, uint64_t from, uint64_t to)
-{
-    return from == to ? 0 : file_put(delta, gm->base + from, to - from, from);
-}
-
-/* Runs of changed pages in one piece; most pieces have none. */
-static int store_changed(const struct guest_mem *gm, int memfd, int delta, uint64_t at, size_t n)
-{
-    static uint8_t before[PIECE];
-    if (file_get(memfd, before, n, at) < 0)
-        return -1;
-    if (is_same(before, gm->base + at, n))
-        return 0;
-    for (size_t i = 0, start; i < n;) {
-        for (start = i; i < n && !is_same(before + i, gm->base + at + i, PAGE); i += PAGE)
-            continue;
-        if (put_range(gm, delta, at + start, at + i) < 0)
-            return -1;
-        i += i < n ? PAGE : 0; /* a page that is the same, or the end */
-    }
-    return 0;
-}
-
-static int store_mapped(const struct guest_mem *gm, int memfd, int delta, uint64_t from,
-                        uint64_t to)
-{
-    for (uint64_t at = from; at < to; at += PIECE) {
-        if (store_changed(gm, memfd, delta, at, (size_t)CL_MIN((uint64_t)PIECE, to - at)) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* Most of its pages were never used: all get the kernel's page of zeros in one call, which spares a
- * fault each.  (mincore() knows which they are, but takes one that is swapped out for one of them.)
- */
-static int store_own(const struct guest_mem *gm, int delta, uint64_t from, uint64_t to)
-{
-    (void)madvise(gm->base + from, to - from, MADV_POPULATE_READ);
-    for (uint64_t at = from, start; at < to;) {
-        for (start = at; at < to && !is_zero(gm->base + at); at += PAGE)
-            continue;
-        if (put_range(gm, delta, start, at) < 0)
-            return -1;
-        at += at < to ? PAGE : 0; /* a page of zeros, or the end */
-    }
-    return 0;
-}
-
-int gm_store_delta(const struct guest_mem *gm, int memfd, const struct page_runs *holes, int delta,
-                   struct cl_err *err)
-{
-    uint64_t bytes = gm->low + gm->high, at = 0;
-    int rc = 0;
-    if (ftruncate(delta, 0) < 0 || ftruncate(delta, (off_t)bytes) < 0)
-        return cl_fail(err, CL_E_SYS, errno, "make the file of changed guest memory anew");
-    for (uint32_t i = 0; rc == 0 && i < holes->n; i++) { /* in order, and apart */
-        uint64_t from = (uint64_t)holes->runs[i].first * PAGE;
-        uint64_t to = from + (uint64_t)holes->runs[i].pages * PAGE;
-        rc = store_mapped(gm, memfd, delta, at, from) < 0 ? -1 : store_own(gm, delta, from, to);
-        at = to;
-    }
-    if (rc == 0)
-        rc = store_mapped(gm, memfd, delta, at, bytes);
-    return rc < 0 ? cl_fail(err, CL_E_SYS, errno, "write what guest memory has become") : 0;
-}
-
 /* The first byte from `at` on that is of this kind: SEEK_DATA or SEEK_HOLE. */
 static int64_t seek(int memfd, uint64_t at, int kind, uint64_t bytes)
 {
@@ -371,25 +299,6 @@ int gm_find_holes(const struct guest_mem *gm, int memfd, struct page_runs *ret_h
         if (to - from >= HOLE_MIN)
             holes->runs[holes->n++] =
                 (struct page_run){(uint32_t)(from / PAGE), (uint32_t)((to - from) / PAGE)};
-        at = (uint64_t)to;
-    }
-    return 0;
-}
-
-int gm_apply_delta(const struct guest_mem *gm, int delta, struct cl_err *err)
-{
-    uint64_t bytes = gm->low + gm->high;
-    if (check_file(delta, bytes, err) < 0)
-        return -1;
-    for (uint64_t at = 0; at < bytes;) {
-        int64_t from = seek(delta, at, SEEK_DATA, bytes);
-        int64_t to = from < 0 ? -1 : seek(delta, (uint64_t)from, SEEK_HOLE, bytes);
-        if (to < 0)
-            return cl_fail(err, CL_E_SYS, errno, "look for changed guest memory");
-        from = CL_MIN(from, (int64_t)bytes);
-        to = CL_MIN(to, (int64_t)bytes);
-        if (file_get(delta, gm->base + from, (size_t)(to - from), (uint64_t)from) < 0)
-            return cl_fail(err, CL_E_SYS, errno, "read changed guest memory");
         at = (uint64_t)to;
     }
     return 0;

@@ -41,6 +41,7 @@ static const struct cl_filter_row main_rows[] = {
     CL_CALL(clock_gettime, "how long a vCPU may take to come, where the vDSO has no clock"),
     CL_CALL(pwrite64,
             "a snapshot: the state, and the memory of a boot or what a clone has changed of it"),
+    CL_CALL(pwritev, "the same: what a clone has changed of its template's memory"),
     CL_CALL(ftruncate, "the same"),
     CL_CALL(lseek, "a snapshot: what memory was never used; the size of a disk that has grown"),
     CL_CALL(madvise, "memory that the guest gives back"),

@@ -14,6 +14,7 @@
 #include <x86intrin.h>
 
 #include "vmm/cpuid.h"
+#include "vmm/delta.h"
 #include "vmm/file.h"
 #include "vmm/sha256.h"
 #include "vmm/vcpu_state.h"
@@ -185,7 +186,7 @@ int vm_save_clone(struct vm *vm, int delta_fd, int state_fd, struct cl_err *err)
     if (!vm->config.restore)
         return cl_fail(err, CL_E_STATE, 0, "the machine was booted, it is no clone");
     vm->written.n = 0; /* of the template: what it foretold has been written */
-    if (gm_store_delta(&vm->mem, vm->config.ram_fd, &vm->holes, delta_fd, err) < 0)
+    if (delta_store(&vm->mem, vm->config.ram_fd, &vm->holes, delta_fd, err) < 0)
         return -1;
     return save_state(vm, state_fd, err);
 }
@@ -298,7 +299,7 @@ int vm_restore(struct vm *vm, struct cl_err *err)
     if (rc == 0)
         rc = gm_fill_holes(&vm->mem, &vm->holes, err);
     if (rc == 0 && vm->config.delta_fd >= 0)
-        rc = gm_apply_delta(&vm->mem, vm->config.delta_fd, err);
+        rc = delta_load(&vm->mem, vm->config.delta_fd, err);
     if (rc == 0)
         rc = state_reader_finish(&vm->in, err);
     if (rc == 0)

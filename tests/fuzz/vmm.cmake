@@ -1,1 +1,2 @@
 cl_fuzz(vmm_control DEPS vmm)
+cl_fuzz(vmm_delta DEPS vmm)

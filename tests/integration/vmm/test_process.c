@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "tests/integration/vmm/process.h"
 #include "vmm/cpuid.h"
+#include "vmm/delta.h"
 
 #define COUNT 0x200000
 #define LIMIT 0x200008
@@ -302,10 +303,28 @@ static void save_clone(struct process *p, int state_fd, int delta_fd)
     process_tell_with(p, &(struct control_message){.type = CONTROL_SAVE_CLONE}, fds, 2);
 }
 
+/* Where the delta has the bytes of this guest address. */
+static off_t place_in(int delta_fd, uint64_t address)
+{
+    static struct delta_block block;
+    uint32_t page = (uint32_t)(address / RUNS_PAGE);
+    for (off_t at = 0; pread(delta_fd, &block, sizeof block, at) == (ssize_t)sizeof block;) {
+        at += (off_t)sizeof block;
+        for (uint32_t i = 0; i < block.n; i++) {
+            struct page_run run = block.runs[i];
+            if (page >= run.first && page - run.first < run.pages)
+                return at + (off_t)(page - run.first) * RUNS_PAGE + (off_t)(address % RUNS_PAGE);
+            at += (off_t)run.pages * RUNS_PAGE;
+        }
+    }
+    fail_msg("the clone did not change %#llx", (unsigned long long)address);
+    return 0;
+}
+
 static uint64_t count_in(int delta_fd)
 {
     uint64_t n = 0;
-    assert_int_equal(pread(delta_fd, &n, sizeof n, COUNT), sizeof n);
+    assert_int_equal(pread(delta_fd, &n, sizeof n, place_in(delta_fd, COUNT)), sizeof n);
     return n;
 }
 
@@ -340,9 +359,7 @@ static void test_a_clone_is_saved_and_goes_on_here_and_elsewhere(void **state)
         before = count_in(delta_fd);
         assert_true(before > first);
         assert_int_equal(fstat(delta_fd, &st), 0);
-        assert_int_equal(st.st_size, GUEST_MEM);
-        assert_true(st.st_blocks * 512 <
-                    (blkcnt_t)(64 * CL_KIB)); /* what it wrote, not what it has */
+        assert_true(st.st_size < (off_t)(64 * CL_KIB)); /* what it wrote, not what it has */
         leave(&p);
         (void)close(p.state_fd);
         if (p.delta_fd > 0)
@@ -351,7 +368,7 @@ static void test_a_clone_is_saved_and_goes_on_here_and_elsewhere(void **state)
         p.delta_fd = delta_fd;
     }
     assert_int_equal(count(&p), template);
-    assert_int_equal(pwrite(p.delta_fd, &one, sizeof one, LIMIT), sizeof one);
+    assert_int_equal(pwrite(p.delta_fd, &one, sizeof one, place_in(p.delta_fd, LIMIT)), sizeof one);
     restore(&p); /* elsewhere */
     process_hears_end(&p, CONTROL_END_GUEST, "the guest ended itself");
     (void)close(p.delta_fd);

@@ -267,75 +267,6 @@ static void test_what_changed_is_stored_again_and_told(void **state)
     gm_unmap(&gm);
 }
 
-/* A page that is zero now where the file has something, too, and none that is as it was. */
-static void test_a_clone_is_stored_as_what_it_changed(void **state)
-{
-    (void)state;
-    enum { PAGE = 4096, BYTES = 40 * PAGE, ZEROED = 3, SAME = 5, FIRST = 15, RUN = 3, LAST = 39 };
-    struct guest_mem gm, again;
-    struct cl_err err = {0};
-    static uint8_t was[BYTES];
-    static const struct page_runs none;
-    CL_AUTO(cl_closep) int fd = make_memfd(BYTES), delta = make_memfd(1);
-    for (uint64_t page = 0; page < 20; page++)
-        assert_int_equal(pwrite(fd, "x", 1, (off_t)page * PAGE), 1);
-    assert_int_equal(gm_map(fd, BYTES, true, &gm, NULL), 0);
-    gm.base[ZEROED * PAGE] = 0;
-    gm.base[SAME * PAGE] = 'x';
-    memset(gm.base + FIRST * PAGE, 7, RUN * PAGE);
-    gm.base[LAST * PAGE + PAGE - 1] = 9;
-    assert_int_equal(gm_store_delta(&gm, fd, &none, delta, &err), 0);
-    assert_int_equal(lseek(delta, 0, SEEK_DATA), ZEROED * PAGE);
-    assert_int_equal(lseek(delta, ZEROED * PAGE, SEEK_HOLE), (ZEROED + 1) * PAGE);
-    assert_int_equal(lseek(delta, (ZEROED + 1) * PAGE, SEEK_DATA), FIRST * PAGE);
-    assert_int_equal(lseek(delta, FIRST * PAGE, SEEK_HOLE), (FIRST + RUN) * PAGE);
-    assert_int_equal(lseek(delta, (FIRST + RUN) * PAGE, SEEK_DATA), LAST * PAGE);
-    memcpy(was, gm.base, BYTES);
-    gm_unmap(&gm);
-
-    assert_int_equal(gm_map(fd, BYTES, true, &again, NULL), 0);
-    assert_int_equal(gm_apply_delta(&again, delta, &err), 0);
-    assert_memory_equal(again.base, was, BYTES);
-    CL_AUTO(cl_closep) int half = make_memfd(BYTES / 2);
-    assert_int_equal(gm_apply_delta(&again, half, &err), -1);
-    assert_int_equal(err.code, CL_E_INVALID);
-    assert_int_equal(fcntl(delta, F_ADD_SEALS, F_SEAL_WRITE), 0);
-    assert_int_equal(gm_store_delta(&again, fd, &none, delta, &err), -1); /* nobody may write */
-    assert_int_equal(err.code, CL_E_SYS);
-    gm_unmap(&again);
-}
-
-static void test_memory_of_its_own_is_stored_where_it_was_used(void **state)
-{
-    (void)state;
-    enum { PAGE = 4096, BYTES = 8 << 20, FIRST = 256, PAGES = 1024, USED = 700, ZEROED = 900 };
-    static const struct page_runs holes = {2, {{FIRST, PAGES}, {FIRST + PAGES + 8, 16}}};
-    struct guest_mem gm, again;
-    struct cl_err err = {0};
-    CL_AUTO(cl_closep) int fd = make_memfd(BYTES), delta = make_memfd(1);
-    assert_int_equal(gm_map(fd, BYTES, true, &gm, NULL), 0);
-    assert_int_equal(gm_fill_holes(&gm, &holes, &err), 0);
-    gm.base[USED * PAGE] = 1;
-    gm.base[ZEROED * PAGE] = 1;
-    gm.base[ZEROED * PAGE] = 0;
-    gm.base[(FIRST + PAGES) * PAGE] = 2; /* between the holes */
-    gm.base[(FIRST + PAGES + 8) * PAGE] = 3;
-    gm.base[BYTES - 1] = 4;
-    assert_int_equal(gm_store_delta(&gm, fd, &holes, delta, &err), 0);
-    static const int want[] = {USED, FIRST + PAGES, FIRST + PAGES + 8, BYTES / PAGE - 1};
-    off_t at = 0;
-    for (size_t i = 0; i < CL_COUNT(want); i++) {
-        assert_int_equal(lseek(delta, at, SEEK_DATA), (off_t)want[i] * PAGE);
-        at = ((off_t)want[i] + 1) * PAGE;
-    }
-    assert_int_equal(gm_map(fd, BYTES, true, &again, NULL), 0);
-    assert_int_equal(gm_fill_holes(&again, &holes, &err), 0);
-    assert_int_equal(gm_apply_delta(&again, delta, &err), 0);
-    assert_memory_equal(again.base, gm.base, BYTES);
-    gm_unmap(&gm);
-    gm_unmap(&again);
-}
-
 static void test_pages_are_copied_ahead(void **state)
 {
     (void)state;
@@ -517,8 +448,6 @@ int main(void)
         cmocka_unit_test(test_whole_pages_go_back_to_the_host),
         cmocka_unit_test(test_memory_in_no_file_is_stored_without_its_zeros),
         cmocka_unit_test(test_what_changed_is_stored_again_and_told),
-        cmocka_unit_test(test_a_clone_is_stored_as_what_it_changed),
-        cmocka_unit_test(test_memory_of_its_own_is_stored_where_it_was_used),
         cmocka_unit_test(test_pages_are_copied_ahead),
         cmocka_unit_test(test_a_clone_takes_nothing_of_the_file_where_it_has_holes),
         cmocka_unit_test(test_small_holes_stay_the_files),
