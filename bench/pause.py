@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""bench/pause.py - what it takes to put a sandbox to rest and to let it go on, beside a new one.
+
+usage: bench/pause.py [--build DIR] [--rounds N] [DRIVER...]      (default: build 20 kvm/xenpv-shared kvm/xenpv qemu/tcg)
+
+Each round asks each driver's two sandboxes of `python`, one that holds a list and one that holds 64 MiB of random bytes, to
+pause and to resume; times are those of the API call, over a unix socket.  `first word` is from the call of Resume to the
+result of a cell that asks for the variable.  Environment: CLOCHE_IMAGES (out/images).  As root.
+"""
+import argparse
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--build", default="build")
+parser.add_argument("--rounds", type=int, default=20)
+parser.add_argument("drivers", nargs="*", default=["kvm/xenpv-shared", "kvm/xenpv", "qemu/tcg"])
+args = parser.parse_args()
+REPO = pathlib.Path(__file__).resolve().parents[1]
+os.environ["CLOCHE_BUILD"] = str(REPO / args.build)
+sys.path.insert(0, str(REPO / "tests" / "e2e"))
+import harness  # noqa: E402
+from harness import MIB, SECOND, Cluster, pb, rss_bytes  # noqa: E402
+
+HOLDS = {"small": "kept = list(range(1000))", "64 MiB": "import os; kept = os.urandom(64 << 20)"}
+
+
+class Rig:
+    def __init__(self, driver):
+        harness.DRIVER, self.name = driver, driver
+        harness.isolating_drivers.cache_clear()
+        self.cluster = Cluster("pause", templates="python")
+        self.client = self.cluster.start().admin
+        self.boxes, self.got = {}, {}
+        for name, code in HOLDS.items():
+            request = pb.CreateRequest(template="python", ttl_ns=3600 * SECOND)
+            self.boxes[name] = self.client.sandboxes.Create(request, timeout=120).sandbox.id
+            self.cell(self.boxes[name], code)
+
+    def cell(self, box, code):
+        for event in self.client.codes.RunCode(pb.RunCodeRequest(sandbox_id=box, code=code, language=pb.LANGUAGE_PYTHON), timeout=300):
+            if event.WhichOneof("event") == "ended" and event.ended.outcome != pb.CELL_OUTCOME_OK:
+                sys.exit(f"pause: error: {event}")
+
+    def note(self, what, value):
+        self.got.setdefault(what, []).append(value)
+
+    def round(self):
+        for name, box in self.boxes.items():
+            self.note(f"{name}: resident, MiB", rss_bytes(self.cluster.vm_of(box)) / MIB)
+            begin = time.monotonic()
+            view = self.client.sandboxes.Pause(pb.PauseRequest(sandbox_id=box), timeout=300).sandbox
+            self.note(f"{name}: pause, ms", (time.monotonic() - begin) * 1e3)
+            self.note(f"{name}: image, MiB", view.image_bytes / MIB)
+            time.sleep(0.2)
+            begin = time.monotonic()
+            self.client.sandboxes.Resume(pb.ResumeRequest(sandbox_id=box), timeout=300)
+            self.note(f"{name}: resume, ms", (time.monotonic() - begin) * 1e3)
+            self.cell(box, "len(kept)")
+            self.note(f"{name}: resume to first word, ms", (time.monotonic() - begin) * 1e3)
+        begin = time.monotonic()
+        box = self.client.sandboxes.Create(pb.CreateRequest(template="python", ttl_ns=60 * SECOND), timeout=120).sandbox.id
+        self.cell(box, "1")
+        self.note("a new one, warm, to first word, ms", (time.monotonic() - begin) * 1e3)
+        self.client.sandboxes.Kill(pb.KillRequest(sandbox_id=box))
+        time.sleep(0.5)
+
+    def stop(self):
+        self.cluster.stop()
+        self.cluster.remove_cgroups()
+
+
+def p99(values):
+    return sorted(values)[min(len(values) - 1, len(values) * 99 // 100)]
+
+
+print(next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), f"N={args.rounds}", flush=True)
+rigs = []
+try:
+    for d in args.drivers:
+        rigs.append(Rig(d))
+    for n in range(args.rounds + 1):
+        for r in rigs:
+            r.round()
+            if n == 0:
+                r.got.clear()  # the first pause finds nothing in the caches
+finally:
+    for r in rigs:
+        r.stop()
+for what in rigs[0].got:
+    for r in rigs:
+        print(f"{r.name:18} {what:36} p50 {statistics.median(r.got[what]):8.1f}  p99 {p99(r.got[what]):8.1f}")
