@@ -38,7 +38,7 @@ static json_t *sandbox_json(const Cloche__V1__Sandbox *s)
                      "guest_separation", value_separation((int)s->guest_separation), "reason",
                      value_reason((int)s->reason), "labels", labels, "network", allow, "left", left,
                      "vcpus", (int)(r ? r->vcpus : 0), "memory_mib", (int)(r ? r->memory_mib : 0),
-                     "on_idle", value_idle_name((int)s->on_idle), "image_bytes",
+                     "on_idle", value_idle_name((int)s->on_idle, s->wake_on_use), "image_bytes",
                      (json_int_t)s->image_bytes, "image", image);
 }
 
@@ -62,14 +62,17 @@ static int cmd_create(const struct cli_opts *o, const struct args *a)
     CL_AUTO(spec_freep) struct spec *spec = NULL;
     CL_AUTO(client_freep) struct client *client = NULL;
     Cloche__V1__CreateRequest req = CLOCHE__V1__CREATE_REQUEST__INIT;
-    if (value_idle(o->on_idle, &req.on_idle, &err) < 0 ||
-        spec_new(o, a->pos[0], a, &spec, &err) < 0 || client_open(o, &client, &err) < 0)
+    struct value_idle idle;
+    if (value_idle(o->on_idle, &idle, &err) < 0 || spec_new(o, a->pos[0], a, &spec, &err) < 0 ||
+        client_open(o, &client, &err) < 0)
         return cli_report(&err);
     req.template_ = pb_text(a->pos[0]);
     req.resources = &spec->resources;
     req.n_labels = spec->job.n_labels;
     req.labels = spec->job.labels;
     req.ttl_ns = o->ttl;
+    req.on_idle = idle.action;
+    req.wake_on_use = idle.wakes;
     req.network = spec->job.network;
     req.network_grant = spec->job.network_grant;
     req.idempotency_key = pb_text(o->idempotency_key);
@@ -229,8 +232,9 @@ static const struct arg_opt create_opts[] = {
     OPTS_RESOURCES,
     {"ttl", 0, ARG_DURATION, OPT(ttl), "10m",
      "idle time after which it ends (default 300 s, at most 24 h)"},
-    {"on-idle", 0, ARG_STRING, OPT(on_idle), "end|pause",
-     "what happens after that time (default end); paused ones are kept for 24 h"},
+    {"on-idle", 0, ARG_STRING, OPT(on_idle), "WHAT",
+     "after that time: end (default); pause: paused when idle, and woken by the next use; or "
+     "pause-until-resumed; paused ones are kept for 24 h"},
     {"label", 'l', ARG_LIST, OPT(labels), "k=v", "a label; repeatable"},
     {"idempotency-key", 0, ARG_STRING, OPT(idempotency_key), "KEY",
      "the same key within 24 h is the same sandbox"},
@@ -258,7 +262,7 @@ const struct cli_command sandbox_commands[] = {
      SPEC_TAIL(exec_opts, 1, 1), cmd_exec, true},
     {"sandbox create", "[OPTIONS] TEMPLATE", "start a sandbox and print its id",
      "  id=$(cloche sandbox create python --ttl 10m)\n"
-     "  id=$(cloche sandbox create python --on-idle pause)   # idle: at rest, and kept for a day\n",
+     "  id=$(cloche sandbox create python --on-idle pause)   # idle: at rest, until it is used\n",
      SPEC(create_opts, 1, 1), cmd_create, false},
     {"sandbox list", "[--all] [--json]", "list sandboxes", NULL, SPEC(list_opts, 0, 0), cmd_list,
      false},

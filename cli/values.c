@@ -84,14 +84,26 @@ int value_time(const char *text, uint64_t now_wall_ns, char out[static VALUE_TEX
     return 0;
 }
 
-int value_idle(const char *text, Cloche__V1__IdleAction *ret, struct cl_err *err)
+int value_idle(const char *text, struct value_idle *ret, struct cl_err *err)
 {
-    if (text && strcmp(text, "end") != 0 && strcmp(text, "pause") != 0)
-        return cl_fail(err, CL_E_INVALID, 0, "--on-idle '%.40s': want end or pause", text);
-    *ret = !text                        ? CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_UNSPECIFIED
-           : strcmp(text, "pause") == 0 ? CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE
-                                        : CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_END;
-    return 0;
+    static const struct {
+        const char *word;
+        struct value_idle means;
+    } rows[] = {{"end", {CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_END, false}},
+                {"pause", {CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE, true}},
+                {"pause-until-resumed", {CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE, false}}};
+    if (!text) {
+        *ret = (struct value_idle){CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_UNSPECIFIED, false};
+        return 0;
+    }
+    for (size_t i = 0; i < CL_COUNT(rows); i++) {
+        if (strcmp(text, rows[i].word) == 0) {
+            *ret = rows[i].means;
+            return 0;
+        }
+    }
+    return cl_fail(err, CL_E_INVALID, 0,
+                   "--on-idle '%.40s': want end, pause or pause-until-resumed", text);
 }
 
 void value_bytes_text(uint64_t bytes, char out[static VALUE_TEXT])
@@ -181,10 +193,10 @@ const char *value_reason(int reason)
     return pick(names, CL_COUNT(names), reason);
 }
 
-const char *value_idle_name(int action)
+const char *value_idle_name(int action, bool wakes)
 {
-    static const char *const names[] = {"end", "end", "pause"};
-    return pick(names, CL_COUNT(names), action);
+    static const char *const names[] = {"end", "end", "pause-until-resumed"};
+    return wakes ? "pause" : pick(names, CL_COUNT(names), action);
 }
 
 const char *value_separation(int separation)

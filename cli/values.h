@@ -37,8 +37,12 @@ int value_rate(const char *text, uint64_t *ret_interval_us, struct cl_err *err) 
 int value_time(const char *text, uint64_t now_wall_ns, char out[static VALUE_TEXT],
                struct cl_err *err) CL_MUST;
 
-/* "end", "pause"; NULL = what the service does by itself. */
-int value_idle(const char *text, Cloche__V1__IdleAction *ret, struct cl_err *err) CL_MUST;
+/* "end", "pause", "pause-until-resumed"; NULL = what the service does by itself. */
+struct value_idle {
+    Cloche__V1__IdleAction action;
+    bool wakes; /* by the next use */
+};
+int value_idle(const char *text, struct value_idle *ret, struct cl_err *err) CL_MUST;
 
 /* "512 MiB", "3 KiB", "17 B". */
 void value_bytes_text(uint64_t bytes, char out[static VALUE_TEXT]);
@@ -53,8 +57,8 @@ int value_exit_code(const Cloche__V1__ExecResult *r);
 const char *value_state(int state);
 const char *value_outcome(int outcome);
 const char *value_reason(int reason);
-/* "end", "pause". */
-const char *value_idle_name(int action);
+/* The words of value_idle(). */
+const char *value_idle_name(int action, bool wakes);
 /* Of a guest: "isolated", "shared"; "" while there is none. */
 const char *value_separation(int separation);
 

@@ -37,7 +37,7 @@ static int read_flag(const json_t *body, const char *name, bool *ret, struct cl_
     return 0;
 }
 
-int e2b_auto_pause_read(const json_t *body, bool *ret_pauses, struct cl_err *err)
+int e2b_auto_pause_read(const json_t *body, struct e2b_auto_pause *ret, struct cl_err *err)
 {
     bool pauses = false, memory = true, resumes = false;
     if (read_flag(body, "autoPause", &pauses, err) < 0 ||
@@ -47,10 +47,9 @@ int e2b_auto_pause_read(const json_t *body, bool *ret_pauses, struct cl_err *err
     if (!memory)
         return cl_fail(err, CL_E_UNIMPL, 0,
                        "autoPauseMemory: a pause keeps the memory; without it is not served");
-    if (resumes)
-        return cl_fail(err, CL_E_UNIMPL, 0,
-                       "autoResume: not served; a paused sandbox goes on by `connect`");
-    *ret_pauses = pauses;
+    if (resumes && !pauses)
+        return cl_fail(err, CL_E_INVALID, 0, "autoResume: only together with autoPause");
+    *ret = (struct e2b_auto_pause){pauses, resumes};
     return 0;
 }
 

@@ -18,9 +18,12 @@ enum { E2B_RUNNING = 1, E2B_PAUSED = 2, E2B_ANY_STATE = E2B_RUNNING | E2B_PAUSED
 /* "running,paused" as a set; INVALID when there is another word, or none. */
 int e2b_states_read(const char *text, unsigned *ret_states, struct cl_err *err) CL_MUST;
 
-/* Is it paused when its time is over?  UNIMPL: without its memory, or to go on by itself when it is
- * used.  The body may be NULL. */
-int e2b_auto_pause_read(const json_t *body, bool *ret_pauses, struct cl_err *err) CL_MUST;
+/* Is it paused when its time is over, and does it go on by itself when it is used then?  UNIMPL:
+ * without its memory; INVALID: only to go on.  The body may be NULL. */
+struct e2b_auto_pause {
+    bool pauses, resumes;
+};
+int e2b_auto_pause_read(const json_t *body, struct e2b_auto_pause *ret, struct cl_err *err) CL_MUST;
 
 /* Of a pause, a resume or a connect.  UNIMPL: without its memory, or only when its agent is well.
  */

@@ -77,7 +77,7 @@ static json_t *detail_of(const Cloche__V1__Sandbox *m)
         o, "lifecycle",
         json_pack("{s:s, s:b}", "onTimeout",
                   m->on_idle == CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE ? "pause" : "kill",
-                  "autoResume", 0));
+                  "autoResume", m->wake_on_use));
     set_time(o, "startedAt", m->created);
     set_time(o, "endAt", m->expires);
     return o;
@@ -253,8 +253,8 @@ static int ask_create(struct e2b_call *c, struct label_list *labels, struct cl_e
     if (!name || !name[0])
         return cl_fail(err, CL_E_INVALID, 0, "templateID is missing");
     struct grant grant;
-    bool pauses = false;
-    if (check_wishes(c->body, err) < 0 || e2b_auto_pause_read(c->body, &pauses, err) < 0 ||
+    struct e2b_auto_pause idle;
+    if (check_wishes(c->body, err) < 0 || e2b_auto_pause_read(c->body, &idle, err) < 0 ||
         read_network(json_object_get(c->body, "network"), &grant, err) < 0 ||
         e2b_env_check(env, err) < 0 ||
         add_metadata(labels, json_object_get(c->body, "metadata"), err) < 0)
@@ -273,8 +273,9 @@ static int ask_create(struct e2b_call *c, struct label_list *labels, struct cl_e
     m.n_labels = labels->n;
     if (grant.m.n_allow > 0)
         m.network_grant = &grant.m;
-    if (pauses)
+    if (idle.pauses)
         m.on_idle = CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE;
+    m.wake_on_use = idle.resumes;
     m.idempotency_key = e2b_pb(c->in.idempotency_key);
     (void)!e2b_ask(c,
                    &(struct e2b_ask){.method = &create,

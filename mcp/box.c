@@ -109,7 +109,7 @@ struct creation {
     uint64_t ttl_ns;
     uint32_t cpus, memory_mib;
     const json_t *network; /* rules, by the schema; NULL = none */
-    bool pauses;           /* instead of ending, when it is idle */
+    bool pauses;           /* instead of ending, when it is idle, until it is used */
 };
 
 enum { NETWORK_RULES = 32 /* maxItems of tools.json */ };
@@ -144,6 +144,7 @@ static void ask_create(struct mcp_call *c, const struct creation *w,
         m.network_grant = &grant;
     if (w->pauses)
         m.on_idle = CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE;
+    m.wake_on_use = w->pauses;
     struct mcp_ask_spec ask = {.method = &create,
                                .request = &m.base,
                                .timeout_ns = CREATE_S * CL_NS_PER_S,

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "observability/log.h"
 #include "proto/copy.h"
+#include "scheduler/sandboxes.h"
 
 void api_hold(struct api_call *a)
 {
@@ -83,6 +84,7 @@ static void answer(struct api_call *a, const struct cl_err *err)
 {
     struct cl_err refused = {0};
     int rc = -1;
+    cl_list_unlink(&a->waits);
     a->replied = true;
     a->audited = true;
     if (!a->m->changes) {
@@ -184,8 +186,21 @@ static struct api_call *api_new(struct rpc_call *call, struct sched *s)
     }
     *a = (struct api_call){.refs = 1, .s = s, .call = call, .m = find_method(rpc_call_path(call))};
     CL_ASSERT(a->m); /* only methods of the tables are registered */
+    cl_list_init(&a->waits);
     rpc_call_set_user(call, a);
     return a;
+}
+
+static const ProtobufCFieldDescriptor *sandbox_field(const ProtobufCMessageDescriptor *type)
+{
+    return protobuf_c_message_descriptor_get_field_by_name(type, "sandbox_id");
+}
+
+static const char *sandbox_of(const ProtobufCMessage *m)
+{
+    char *id;
+    memcpy(&id, (const char *)m + sandbox_field(m->descriptor)->offset, sizeof id);
+    return id;
 }
 
 static void on_authenticated(struct rpc_call *call, const struct principal *p)
@@ -202,9 +217,28 @@ static void on_authenticated(struct rpc_call *call, const struct principal *p)
         rpc_call_finish(call, &err);
         return;
     }
+    struct unit *asleep = NULL;
     if (a->m->client_streams)
         rpc_call_pause(call, false);
-    a->m->handle(a);
+    else if (a->m->wakes)
+        asleep = sandbox_use(a, sandbox_of(a->request));
+    if (asleep)
+        sandbox_wake(a, asleep);
+    else
+        a->m->handle(a);
+}
+
+void api_go_on(struct api_call *a)
+{
+    ProtobufCMessage *first = a->request;
+    if (!a->m->client_streams) {
+        a->m->handle(a);
+        return;
+    }
+    a->request = NULL;
+    rpc_call_pause(a->call, false);
+    a->m->on_message(a, first);
+    pb_free(first);
 }
 
 static void on_start(struct rpc_call *call, void *service)
@@ -216,6 +250,24 @@ static void on_start(struct rpc_call *call, void *service)
     auth_check(a->s, call, a->m->scope, on_authenticated);
 }
 
+/* One message of a client's stream.  The first one names what it is for; when that is woken first,
+ * it waits here and the others in the call, whose client is not read meanwhile. */
+static void take(struct api_call *a, const ProtobufCMessage *msg)
+{
+    struct cl_err err = {0};
+    bool is_first = !a->object[0];
+    struct unit *asleep = a->m->wakes && is_first ? sandbox_use(a, sandbox_of(msg)) : NULL;
+    if (!asleep) {
+        a->m->on_message(a, msg);
+        return;
+    }
+    rpc_call_pause(a->call, true);
+    if (pb_copy(msg, &a->request, &err) < 0)
+        api_fail(a, &err);
+    else
+        sandbox_wake(a, asleep);
+}
+
 static void on_message(struct rpc_call *call, const ProtobufCMessage *msg, void *service)
 {
     (void)service;
@@ -225,7 +277,7 @@ static void on_message(struct rpc_call *call, const ProtobufCMessage *msg, void 
         return;
     if (a->m->client_streams) {
         if (!a->replied)
-            a->m->on_message(a, msg);
+            take(a, msg);
         return;
     }
     if (pb_copy(msg, &a->request, &err) < 0)
@@ -258,6 +310,7 @@ static void on_end(struct rpc_call *call, const struct cl_err *why, void *servic
         return;
     a->call = NULL;
     a->replied = true;
+    cl_list_unlink(&a->waits);
     if (a->m->on_gone)
         a->m->on_gone(a, why);
     api_release(a);
@@ -272,7 +325,7 @@ int api_serve(struct sched *s, struct cl_err *err)
     for (size_t i = 0; i < CL_COUNT(services); i++) {
         for (size_t j = 0; j < *services[i].n; j++) {
             const struct api_method *m = &services[i].methods[j];
-            CL_ASSERT(n < METHODS_MAX);
+            CL_ASSERT(n < METHODS_MAX && (!m->wakes || sandbox_field(m->in)));
             methods[n++] = (struct rpc_method){
                 .path = m->path,
                 .in = m->in,

@@ -24,6 +24,7 @@ struct api_method {
     enum scope scope;
     bool changes; /* audited before it is answered */
     bool client_streams, server_streams;
+    bool wakes;             /* it needs the sandbox that it (or its first message) names to run */
     api_handler_fn *handle; /* authenticated; `request` is there unless it streams */
     void (*on_message)(struct api_call *a, const ProtobufCMessage *msg); /* client streams */
     void (*on_half_close)(struct api_call *a);
@@ -37,8 +38,9 @@ struct api_call {
     struct rpc_call *call; /* NULL once it is over */
     const struct api_method *m;
     struct principal p;
-    ProtobufCMessage *request; /* owned; NULL for client streams */
+    ProtobufCMessage *request; /* owned; of client streams: a first message that waits */
     ProtobufCMessage *reply;   /* owned; waits for the audit ack */
+    struct cl_list waits;      /* with others for a sandbox to run: pause.c */
     struct cl_err reply_err;
     bool replied, audited;
     char object[CL_ID_MAX]; /* what it is about, for the audit log */
@@ -53,6 +55,8 @@ void api_reply(struct api_call *a, const ProtobufCMessage *msg);
 void api_fail(struct api_call *a, const struct cl_err *err);
 void api_fail_with(struct api_call *a, enum cl_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* Handle a call that waited for its sandbox to run. */
+void api_go_on(struct api_call *a);
 /* Note what the call is about. */
 void api_about(struct api_call *a, const char *object);
 /* The audit record of this call alone (streams do it themselves, once). */

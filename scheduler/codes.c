@@ -466,16 +466,17 @@ static void code_list(struct api_call *a)
     .out = &cloche__v1__##name##_response__descriptor
 
 const struct api_method code_api[] = {
-    {METHOD("CreateContext"), TYPES(create_context), .scope = SCOPE_RUN, .changes = true,
-     .handle = code_create},
-    {METHOD("RunCode"), TYPES(run_code), .scope = SCOPE_RUN, .changes = true,
+    {METHOD("CreateContext"), TYPES(create_context), .scope = SCOPE_RUN, .wakes = true,
+     .changes = true, .handle = code_create},
+    {METHOD("RunCode"), TYPES(run_code), .scope = SCOPE_RUN, .wakes = true, .changes = true,
      .server_streams = true, .handle = code_run, .on_drain = code_drain, .on_gone = code_gone},
-    {METHOD("InterruptContext"), TYPES(interrupt_context), .scope = SCOPE_RUN, .changes = true,
-     .handle = code_interrupt},
-    {METHOD("RestartContext"), TYPES(restart_context), .scope = SCOPE_RUN, .changes = true,
-     .handle = code_restart},
-    {METHOD("ListContexts"), TYPES(list_contexts), .scope = SCOPE_READ, .handle = code_list},
-    {METHOD("DeleteContext"), TYPES(delete_context), .scope = SCOPE_RUN, .changes = true,
-     .handle = code_delete},
+    {METHOD("InterruptContext"), TYPES(interrupt_context), .scope = SCOPE_RUN, .wakes = true,
+     .changes = true, .handle = code_interrupt},
+    {METHOD("RestartContext"), TYPES(restart_context), .scope = SCOPE_RUN, .wakes = true,
+     .changes = true, .handle = code_restart},
+    {METHOD("ListContexts"), TYPES(list_contexts), .scope = SCOPE_READ, .wakes = true,
+     .handle = code_list},
+    {METHOD("DeleteContext"), TYPES(delete_context), .scope = SCOPE_RUN, .wakes = true,
+     .changes = true, .handle = code_delete},
 };
 const size_t code_api_n = CL_COUNT(code_api);

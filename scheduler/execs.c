@@ -265,20 +265,20 @@ static void stdin_message(struct api_call *a, const ProtobufCMessage *msg)
     .in = &cloche__v1__##in_##__descriptor, .out = &cloche__v1__##out_##__descriptor
 
 const struct api_method exec_api[] = {
-    {METHOD("Start"), TYPES(start_request, start_response), .scope = SCOPE_RUN, .changes = true,
-     .handle = exec_start},
+    {METHOD("Start"), TYPES(start_request, start_response), .scope = SCOPE_RUN, .wakes = true,
+     .changes = true, .handle = exec_start},
     {METHOD("Attach"), TYPES(attach_request, attach_response), .scope = SCOPE_RUN,
      .server_streams = true, .handle = exec_attach, .on_drain = stream_drain,
      .on_gone = stream_gone},
     {METHOD("List"), TYPES(exec_service_list_request, exec_service_list_response),
      .scope = SCOPE_READ, .handle = exec_list},
-    {METHOD("Signal"), TYPES(signal_request, signal_response), .scope = SCOPE_RUN, .changes = true,
-     .handle = exec_signal},
+    {METHOD("Signal"), TYPES(signal_request, signal_response), .scope = SCOPE_RUN, .wakes = true,
+     .changes = true, .handle = exec_signal},
     {METHOD("WriteStdin"),
      TYPES(exec_service_write_stdin_request, exec_service_write_stdin_response), .scope = SCOPE_RUN,
-     .client_streams = true, .handle = upload_stdin_exec, .on_message = stdin_message,
-     .on_half_close = upload_half_close, .on_gone = upload_gone},
-    {METHOD("Resize"), TYPES(resize_request, resize_response), .scope = SCOPE_RUN,
+     .wakes = true, .client_streams = true, .handle = upload_stdin_exec,
+     .on_message = stdin_message, .on_half_close = upload_half_close, .on_gone = upload_gone},
+    {METHOD("Resize"), TYPES(resize_request, resize_response), .scope = SCOPE_RUN, .wakes = true,
      .handle = exec_resize},
     {METHOD("Wait"), TYPES(wait_request, wait_response), .scope = SCOPE_RUN, .handle = exec_wait},
 };

@@ -317,19 +317,20 @@ static void write_message(struct api_call *a, const ProtobufCMessage *msg)
     .in = &cloche__v1__##in_##__descriptor, .out = &cloche__v1__##out_##__descriptor
 
 const struct api_method file_api[] = {
-    {METHOD("Read"), TYPES(read_request, read_response), .scope = SCOPE_READ,
+    {METHOD("Read"), TYPES(read_request, read_response), .scope = SCOPE_READ, .wakes = true,
      .server_streams = true, .handle = file_read, .on_drain = read_room, .on_gone = read_gone},
-    {METHOD("Write"), TYPES(write_request, write_response), .scope = SCOPE_RUN, .changes = true,
-     .client_streams = true, .handle = upload_file, .on_message = write_message,
+    {METHOD("Write"), TYPES(write_request, write_response), .scope = SCOPE_RUN, .wakes = true,
+     .changes = true, .client_streams = true, .handle = upload_file, .on_message = write_message,
      .on_half_close = upload_half_close, .on_gone = upload_gone},
     {METHOD("List"), TYPES(file_service_list_request, file_service_list_response),
-     .scope = SCOPE_READ, .handle = file_list},
-    {METHOD("Stat"), TYPES(stat_request, stat_response), .scope = SCOPE_READ, .handle = file_stat},
+     .scope = SCOPE_READ, .wakes = true, .handle = file_list},
+    {METHOD("Stat"), TYPES(stat_request, stat_response), .scope = SCOPE_READ, .wakes = true,
+     .handle = file_stat},
     {METHOD("MakeDir"), TYPES(make_dir_request, make_dir_response), .scope = SCOPE_RUN,
-     .changes = true, .handle = file_make_dir},
-    {METHOD("Remove"), TYPES(remove_request, remove_response), .scope = SCOPE_RUN, .changes = true,
-     .handle = file_remove},
-    {METHOD("Rename"), TYPES(rename_request, rename_response), .scope = SCOPE_RUN, .changes = true,
-     .handle = file_rename},
+     .wakes = true, .changes = true, .handle = file_make_dir},
+    {METHOD("Remove"), TYPES(remove_request, remove_response), .scope = SCOPE_RUN, .wakes = true,
+     .changes = true, .handle = file_remove},
+    {METHOD("Rename"), TYPES(rename_request, rename_response), .scope = SCOPE_RUN, .wakes = true,
+     .changes = true, .handle = file_rename},
 };
 const size_t file_api_n = CL_COUNT(file_api);

@@ -1,5 +1,5 @@
-/* scheduler/pause.c - Pause and Resume of SandboxService, the rest of idle sandboxes, and what
- * workers say of it.
+/* scheduler/pause.c - Pause and Resume of SandboxService, the rest of idle sandboxes and their
+ * waking by use, and what workers say of it.
  *
  *   pause:    its worker is asked ─► the books note it ─► PAUSED
  *               │ no                   │ no quota
@@ -11,10 +11,13 @@
  *               ▼                 ▼
  *             refused ◄──── the books take it back
  *
+ * A call that needs one that was idle begins a resume, or joins the change under way: a pause for
+ * idleness, then it is woken after that; or a resume.  A pause that is refused lets it go on.
+ *
  * Owns:    a struct resting, at most one a unit, until its last answer.  It belongs to the unit and
  *          not to the client: one that leaves gets no answer, and what was begun is brought to an
  *          end.  When the unit ends first, the next answer finds `u` NULL and frees it.
- * Borrows: the unit.
+ * Borrows: the unit; the calls that wait, which unlink themselves when they end.
  * Thread:  the loop's.
  * Every step ends: a worker answers or its session breaks, the books answer by their deadline.
  * Whether a VM rests, its worker knows.  An answer that is lost leaves this process or the books in
@@ -23,20 +26,26 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "observability/log.h"
 #include "scheduler/sandboxes.h"
 #include "scheduler/validate.h"
 
-enum { BUSY_RETRY_MS = 500 };
+enum {
+    BUSY_RETRY_MS = 500,
+    USE_MOMENT_MS = 1000, /* a use is with the worker by then */
+};
 
-enum asker { ASKED_BY_CLIENT, ASKED_BY_IDLENESS, ASKED_BY_WORKER };
+enum asker { ASKED_BY_CLIENT, ASKED_BY_IDLENESS, ASKED_BY_WORKER, ASKED_BY_USE };
 
 struct resting {
     struct unit *u;     /* borrowed; NULL once it has ended */
-    struct api_call *a; /* held; NULL = no client waits */
+    struct api_call *a; /* held; NULL = no client waits for the answer of it */
     enum asker asker;
     bool pauses;              /* else it resumes */
+    bool for_idle;            /* of a pause: no client asked for it */
+    struct cl_list calls;     /* of struct api_call: they wait for it to run */
     uint64_t keep_ns, ttl_ns; /* of a pause; of a resume, 0 = as before */
     uint64_t image_bytes;     /* of a pause */
     uint64_t expires_ns;      /* wall clock; 0 = not said */
@@ -49,19 +58,23 @@ struct resting {
 
 static const char *asker_name(enum asker asker)
 {
-    static const char *const names[] = {"client", "idle", "worker"};
+    static const char *const names[] = {"client", "idle", "worker", "use"};
     return names[asker];
 }
 
+/* a: who caused it, if a client did. */
 static struct resting *begin(struct unit *u, bool pauses, enum asker asker, struct api_call *a)
 {
     struct resting *x = cl_zalloc(sizeof *x);
     if (!x)
         return NULL;
-    *x = (struct resting){.u = u, .a = a, .asker = asker, .pauses = pauses};
+    *x = (struct resting){.u = u, .asker = asker, .pauses = pauses};
+    cl_list_init(&x->calls);
     (void)snprintf(x->by, sizeof x->by, "%s", a ? a->p.key_id : asker_name(asker));
-    if (a)
+    if (asker == ASKED_BY_CLIENT) {
+        x->a = a;
         api_hold(a);
+    }
     u->resting = x;
     return x;
 }
@@ -84,16 +97,53 @@ static bool is_over(struct resting *x)
     return true;
 }
 
+/* --- the calls that wait -------------------------------------------------------------------------
+ */
+
+static void move_calls(struct cl_list *from, struct cl_list *to)
+{
+    CL_LIST_FOREACH (node, from) {
+        cl_list_unlink(node);
+        cl_list_push(to, node);
+    }
+}
+
+static struct api_call *first_of(struct cl_list *calls)
+{
+    return CL_LIST_ENTRY(calls->next, struct api_call, waits);
+}
+
+static void fail_calls(struct cl_list *calls, const struct cl_err *err)
+{
+    while (!cl_list_empty(calls)) {
+        struct api_call *a = first_of(calls);
+        cl_list_unlink(&a->waits);
+        api_fail(a, err);
+    }
+}
+
+static void go_on(struct cl_list *calls)
+{
+    while (!cl_list_empty(calls)) {
+        struct api_call *a = first_of(calls);
+        cl_list_unlink(&a->waits);
+        api_go_on(a);
+    }
+}
+
 void unit_rest_over(struct unit *u)
 {
     struct resting *x = u->resting;
+    struct cl_err err = {0};
     if (!x)
         return;
     u->resting = NULL;
     x->u = NULL;
+    (void)cl_fail(&err, CL_E_NOTFOUND, 0, "sandbox '%s' ended while it was being %s", u->id,
+                  x->pauses ? "paused" : "resumed");
     if (x->a)
-        api_fail_with(x->a, CL_E_NOTFOUND, "sandbox '%s' ended while it was being %s", u->id,
-                      x->pauses ? "paused" : "resumed");
+        api_fail(x->a, &err);
+    fail_calls(&x->calls, &err);
 }
 
 /* --- the two ends ------------------------------------------------------------------------------
@@ -138,12 +188,18 @@ static void reply_resumed(struct api_call *a, const struct unit *u, bool was_pau
     api_reply(a, &m.base);
 }
 
+static void wake(struct unit *u, struct cl_list *calls);
+
 /* Worker and books agree. */
 static void succeed(struct resting *x)
 {
     struct unit *u = x->u;
+    struct cl_list calls;
     bool news = u->paused != x->pauses;
+    cl_list_init(&calls);
+    move_calls(&x->calls, &calls);
     u->paused = x->pauses;
+    u->paused_idle = x->pauses && x->for_idle;
     u->rest_unsure = false;
     u->image_bytes = x->pauses ? x->image_bytes : 0;
     if (x->expires_ns)
@@ -159,6 +215,10 @@ static void succeed(struct resting *x)
     end(x);
     unit_holds_less(u);
     unit_tell(u);
+    if (!u->paused)
+        go_on(&calls);
+    else if (!cl_list_empty(&calls))
+        wake(u, &calls);
 }
 
 /* What can be had soon, or what its worker sees otherwise, is left to the worker: it asks again,
@@ -176,12 +236,21 @@ static void refuse_idle(struct unit *u, const struct cl_err *err)
 
 static void refuse(struct resting *x, const struct cl_err *err)
 {
+    struct cl_err why = *err; /* it may be x's */
+    struct cl_list calls;
+    bool pauses = x->pauses;
+    cl_list_init(&calls);
+    move_calls(&x->calls, &calls);
     log_event(LOG_REST_REFUSED, "unit=%s by=%s text='%s'", x->u->id, x->by, err->text);
     if (x->a)
         api_fail(x->a, err);
-    else if (x->asker == ASKED_BY_IDLENESS)
+    else if (x->asker == ASKED_BY_IDLENESS && cl_list_empty(&calls))
         refuse_idle(x->u, err);
     end(x);
+    if (pauses)
+        go_on(&calls);
+    else
+        fail_calls(&calls, &why);
 }
 
 /* --- steps -------------------------------------------------------------------------------------
@@ -298,7 +367,10 @@ static void on_rests(void *arg, const Cloche__V1__ExecAnswer *answer, const stru
     }
     x->image_bytes = answer->image_bytes;
     x->expires_ns = answer->expires ? answer->expires->unix_ns : 0;
-    note_pause(x, x->image_bytes, false, on_pause_noted);
+    if (x->u->paused && !x->u->rest_unsure)
+        succeed(x); /* the books know */
+    else
+        note_pause(x, x->image_bytes, false, on_pause_noted);
 }
 
 static int fail_busy(const struct unit *u, struct cl_err *err)
@@ -333,6 +405,13 @@ static int check_pause(const struct unit *u, struct cl_err *err)
     return 0;
 }
 
+/* Does it rest for being idle, or will it in a moment, until its next use? */
+static bool use_wakes(const struct unit *u)
+{
+    const struct resting *x = u->resting;
+    return u->record->wake_on_use && (x && x->pauses ? x->for_idle : u->paused && u->paused_idle);
+}
+
 void sandbox_pause(struct api_call *a)
 {
     const Cloche__V1__PauseRequest *r = (const Cloche__V1__PauseRequest *)a->request;
@@ -345,7 +424,8 @@ void sandbox_pause(struct api_call *a)
     struct unit *u = api_unit(a, r->sandbox_id, BOOKS_SANDBOX, NULL);
     if (!u)
         return;
-    if (u->paused && !u->resting) {
+    /* One that a use would wake is paused by a client from now on: its worker is told. */
+    if (u->paused && !u->resting && !use_wakes(u)) {
         reply_paused(a, u);
         return;
     }
@@ -367,9 +447,12 @@ void unit_idle(struct unit *u)
     if (!u->record->pause_on_idle || u->kind != BOOKS_SANDBOX || u->cancel || u->paused ||
         check_pause(u, &err) < 0)
         return;
+    if (cl_now_ns() - u->used_ns < USE_MOMENT_MS * CL_NS_PER_MS)
+        return; /* what its worker does not know yet; it tells again */
     x = begin(u, true, ASKED_BY_IDLENESS, NULL);
     if (!x)
         return; /* it tells again */
+    x->for_idle = true;
     x->keep_ns = PAUSE_KEEP_S * CL_NS_PER_S;
     ask_pause(x, on_rests);
 }
@@ -459,6 +542,10 @@ void sandbox_resume(struct api_call *a)
     struct unit *u = api_unit(a, r->sandbox_id, BOOKS_SANDBOX, &w);
     if (!u)
         return;
+    if (u->resting && use_wakes(u)) {
+        sandbox_wake(a, u); /* and then it is asked for again */
+        return;
+    }
     if (!u->paused || u->resting) {
         keep_running(a, u, r->ttl_ns);
         return;
@@ -470,6 +557,46 @@ void sandbox_resume(struct api_call *a)
     }
     x->ttl_ns = r->ttl_ns;
     note_resume(x, false, on_resume_noted);
+}
+
+/* --- use ---------------------------------------------------------------------------------------
+ */
+
+static void wake(struct unit *u, struct cl_list *calls)
+{
+    struct cl_err err = {0};
+    struct resting *x = begin(u, false, ASKED_BY_USE, first_of(calls));
+    if (!x) {
+        (void)cl_fail(&err, CL_E_NOMEM, 0, "resume");
+        fail_calls(calls, &err);
+        return;
+    }
+    move_calls(calls, &x->calls);
+    note_resume(x, false, on_resume_noted);
+}
+
+struct unit *sandbox_use(const struct api_call *a, const char *id)
+{
+    struct unit *u = unit_find(a->s, a->p.tenant, id);
+    if (!u || u->kind != BOOKS_SANDBOX || u->cancel || u->phase != PHASE_RUNNING)
+        return NULL; /* the method says why not */
+    u->used_ns = cl_now_ns();
+    return use_wakes(u) ? u : NULL;
+}
+
+void sandbox_wake(struct api_call *a, struct unit *u)
+{
+    struct cl_list calls;
+    api_about(a, u->id);
+    if (u->resting) {
+        cl_list_push(&u->resting->calls, &a->waits);
+    } else if (!unit_worker(u)) {
+        api_fail_with(a, CL_E_UNAVAILABLE, "the worker of '%s' is not connected now", u->id);
+    } else {
+        cl_list_init(&calls);
+        cl_list_push(&calls, &a->waits);
+        wake(u, &calls);
+    }
 }
 
 /* --- the worker's word -------------------------------------------------------------------------
@@ -491,12 +618,14 @@ void unit_rest_told(struct unit *u, const Cloche__V1__RunningUnit *m)
     if (u->phase != PHASE_RUNNING || !u->started || u->kind != BOOKS_SANDBOX || u->resting)
         return;
     if (m->paused == u->paused && !u->rest_unsure) {
-        u->image_bytes = m->paused ? m->image_bytes : 0; /* the books do not keep it */
+        u->image_bytes = m->paused ? m->image_bytes : 0; /* the books do not keep these */
+        u->paused_idle = m->paused && m->paused_for_idle;
         return;
     }
     struct resting *x = begin(u, m->paused, ASKED_BY_WORKER, NULL);
     if (!x)
         return;
+    x->for_idle = m->paused_for_idle;
     x->image_bytes = m->image_bytes;
     x->expires_ns = m->expires_unix_ns;
     if (m->paused)

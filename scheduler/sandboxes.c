@@ -36,6 +36,7 @@ static void view_spec(struct sandbox_view *o, const Cloche__V1__UnitRecord *r)
     o->m.network_grant = r->spec->network_grant;
     o->m.on_idle = r->pause_on_idle ? CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE
                                     : CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_END;
+    o->m.wake_on_use = r->wake_on_use;
 }
 
 static void view_init(struct sandbox_view *o, const char *id, const char *tenant,
@@ -164,7 +165,8 @@ static void sandbox_create(struct api_call *a)
     a->state = c;
     api_hold(a);
     bool pauses;
-    if (validate_ttl(r->ttl_ns, &err) < 0 || validate_on_idle(r->on_idle, &pauses, &err) < 0) {
+    if (validate_ttl(r->ttl_ns, &err) < 0 ||
+        validate_on_idle(r->on_idle, r->wake_on_use, &pauses, &err) < 0) {
         api_fail(a, &err);
         return;
     }
@@ -180,6 +182,7 @@ static void sandbox_create(struct api_call *a)
                                .idempotency_key = r->idempotency_key,
                                .ttl_ns = r->ttl_ns,
                                .pause_on_idle = pauses,
+                               .wake_on_use = r->wake_on_use,
                                .refuse_over_quota = true,
                                .waits = true};
     submit(a, &spec, created, a);
@@ -371,7 +374,7 @@ const struct api_method sandbox_api[] = {
     {METHOD("Kill"), TYPES(kill_request, kill_response), .scope = SCOPE_RUN, .changes = true,
      .handle = sandbox_kill, .on_gone = cancel_gone},
     {METHOD("Extend"), TYPES(extend_request, extend_response), .scope = SCOPE_RUN, .changes = true,
-     .handle = sandbox_extend},
+     .wakes = true, .handle = sandbox_extend},
     {METHOD("Pause"), TYPES(pause_request, pause_response), .scope = SCOPE_RUN, .changes = true,
      .handle = sandbox_pause},
     {METHOD("Resume"), TYPES(resume_request, resume_response), .scope = SCOPE_RUN, .changes = true,

@@ -22,5 +22,11 @@ void sandbox_extended(struct unit *u, const Cloche__V1__ExecAnswer *answer, uint
 /* pause.c */
 void sandbox_pause(struct api_call *a);
 void sandbox_resume(struct api_call *a);
+/* The call needs this sandbox to run from now on.  Not NULL: it rests for being idle (or is about
+ * to), and is to be woken first. */
+struct unit *sandbox_use(const struct api_call *a, const char *id);
+/* Wake it: the call waits, and later goes on by api_go_on() or fails as a Resume would.  Calls that
+ * wait for the same one go on together.  Whoever leaves, it is woken. */
+void sandbox_wake(struct api_call *a, struct unit *u);
 
 #endif

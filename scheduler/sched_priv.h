@@ -106,8 +106,8 @@ struct unit {
     char id[CL_ID_MAX], lease[CL_ID_MAX];
     enum books_kind kind;
     enum phase phase;
-    bool started;     /* user code may have run in this attempt */
-    bool paused;      /* its VM is at rest */
+    bool started;             /* user code may have run in this attempt */
+    bool paused, paused_idle; /* its VM is at rest; for being idle: no client asked for it */
     bool rest_unsure; /* the books may say otherwise of that: its worker's next word settles it */
     bool cancel;
     bool unconfirmed;               /* its worker's newest Hello did not name it */
@@ -116,6 +116,7 @@ struct unit {
     Cloche__V1__UnitRecord *record; /* owned */
     uint64_t fence;
     uint64_t image_bytes;        /* while it is paused: on its worker's disk */
+    uint64_t used_ns;            /* when the newest call came that needs it to run */
     struct resting *resting;     /* of pause.c: a pause or resume under way; NULL = none */
     uint64_t unrecorded;         /* of what its user code did: the audit log had no room */
     uint64_t unrecorded_network; /* the same of its network */

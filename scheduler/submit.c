@@ -251,6 +251,7 @@ static int make_record(struct submission *x, const struct submit_spec *spec, str
                    ? SANDBOX_TTL_DEFAULT_S * CL_NS_PER_S
                    : spec->ttl_ns;
     r.pause_on_idle = spec->pause_on_idle;
+    r.wake_on_use = spec->wake_on_use;
     r.subject = x->a->p.subject;
     r.key_id = x->a->p.key_id;
     r.traceparent = (char *)(uintptr_t)(trace && strlen(trace) < 64 ? trace : "");

@@ -12,6 +12,7 @@ struct submit_spec {
     const char *idempotency_key;
     uint64_t ttl_ns;    /* sandboxes */
     bool pause_on_idle; /* sandboxes */
+    bool wake_on_use;   /* sandboxes that do */
     bool refuse_over_quota;
     bool waits; /* the client waits for it: its deadline bounds the queueing */
 };

@@ -56,10 +56,13 @@ int validate_keep(uint64_t keep_ns, uint64_t *ret_keep_ns, struct cl_err *err)
     return 0;
 }
 
-int validate_on_idle(Cloche__V1__IdleAction action, bool *ret_pauses, struct cl_err *err)
+int validate_on_idle(Cloche__V1__IdleAction action, bool wakes, bool *ret_pauses,
+                     struct cl_err *err)
 {
     if (!protobuf_c_enum_descriptor_get_value(&cloche__v1__idle_action__descriptor, (int)action))
         return invalid(err, "on_idle", "IDLE_ACTION_END or IDLE_ACTION_PAUSE");
+    if (wakes && action != CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE)
+        return invalid(err, "wake_on_use", "only with on_idle IDLE_ACTION_PAUSE");
     *ret_pauses = action == CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE;
     return 0;
 }

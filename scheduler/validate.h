@@ -32,7 +32,9 @@ int validate_user(const char *user, struct cl_err *err) CL_MUST;
 int validate_ttl(uint64_t ttl_ns, struct cl_err *err) CL_MUST;
 /* How long a paused sandbox is kept. */
 int validate_keep(uint64_t keep_ns, uint64_t *ret_keep_ns, struct cl_err *err) CL_MUST;
-int validate_on_idle(Cloche__V1__IdleAction action, bool *ret_pauses, struct cl_err *err) CL_MUST;
+/* Only what is paused can be woken. */
+int validate_on_idle(Cloche__V1__IdleAction action, bool wakes, bool *ret_pauses,
+                     struct cl_err *err) CL_MUST;
 /* What a spec is read as. */
 struct spec_frame {
     bool is_job; /* with a command; else a sandbox */

@@ -118,7 +118,8 @@ static int store_mapped(struct writer *w, int memfd, uint32_t from, uint32_t to)
 }
 
 /* Most of its pages were never used: all get the kernel's page of zeros in one call, which spares a
- * fault each.  (mincore() knows which they are, but takes one that is swapped out for one of them.) */
+ * fault each.  (mincore() knows which they are, but takes one that is swapped out for one of them.)
+ */
 static int store_own(struct writer *w, uint32_t from, uint32_t to)
 {
     static const uint8_t zeros[PAGE];
@@ -192,7 +193,8 @@ static int load_block(const struct guest_mem *gm, int fd, uint64_t *at, uint32_t
     if (delta_check(&block, *page, pages_of(gm), page, err) < 0)
         return -1;
     for (uint32_t i = 0; i < block.n; i++)
-        iov[i] = (struct iovec){page_at(gm, block.runs[i].first), (size_t)block.runs[i].pages * PAGE};
+        iov[i] =
+            (struct iovec){page_at(gm, block.runs[i].first), (size_t)block.runs[i].pages * PAGE};
     if (get_all(fd, iov, block.n, at) < 0)
         return cl_fail(err, CL_E_INVALID, errno, "read a delta of memory");
     return 0;

@@ -446,7 +446,7 @@ static int run_pause(struct commands *c, struct unit *u, const Cloche__V1__ExecC
         return -1;
     if (waiting_for_change(c, u, cmd->request, &w, err) < 0)
         return -1;
-    if (unit_pause(u, cmd->pause->keep_ns, &w->change, err) < 0) {
+    if (unit_pause(u, cmd->pause, &w->change, err) < 0) {
         waiting_free(w);
         return -1;
     }

@@ -374,6 +374,7 @@ static void describe(const struct unit *u, Cloche__V1__RunningUnit *row)
     row->expires_unix_ns = unit_expires_wall_ns(u);
     row->paused = unit_is_paused(u);
     row->image_bytes = unit_image_bytes(u);
+    row->paused_for_idle = row->paused && u->paused_for_idle;
     if (!u->machine)
         return;
     const struct vm_driver *driver = machine_template(u->machine)->driver;

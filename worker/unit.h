@@ -64,6 +64,7 @@ struct unit {
     uint64_t expires_ns;    /* sandbox: idle end; 0 = none */
     uint64_t idle_since_ns; /* it passed, and the sandbox is to be paused then; 0 = it did not */
     uint64_t keep_ns;       /* how long it is kept once it is paused */
+    bool paused_for_idle;   /* or is about to be: no client asked for it */
     bool has_room;          /* counted as used */
     Cloche__V1__Outcome outcome; /* of the unit, once decided */
     Cloche__V1__Reason reason;
@@ -142,15 +143,15 @@ Cloche__V1__GuestSeparation unit_separation(bool is_shared);
 /* Sandboxes. */
 /* Nothing but the end may be asked of one that does not run: STATE, with the remedy. */
 int unit_check_runs(const struct unit *u, struct cl_err *err) CL_MUST;
-/* Put it to rest for at most keep_ns; `done` comes once, with what it became.  On an error it goes
- * on. A paused one is done at once, and kept as long as it was. */
+/* Put it to rest, as asked; `done` comes once, with what it became.  On an error it goes on.  A
+ * paused one is done at once, and kept as long as it was. */
 typedef void unit_done_fn(void *arg, const struct cl_err *err);
 struct unit_change {
     struct cl_list link; /* the caller's storage; unlink it to forget the change */
     unit_done_fn *done;
     void *arg;
 };
-int unit_pause(struct unit *u, uint64_t keep_ns, struct unit_change *change,
+int unit_pause(struct unit *u, const Cloche__V1__PauseCommand *pause, struct unit_change *change,
                struct cl_err *err) CL_MUST;
 /* Let it go on; ttl_ns 0 = as before.  On an error it stays paused.  The caller has seen that there
  * is room. */

@@ -668,9 +668,11 @@ static void has_resumed(void *arg, const struct cl_err *err)
     tell_changes(u, err);
 }
 
-int unit_pause(struct unit *u, uint64_t keep_ns, struct unit_change *change, struct cl_err *err)
+int unit_pause(struct unit *u, const Cloche__V1__PauseCommand *pause, struct unit_change *change,
+               struct cl_err *err)
 {
     if (u->state == UNIT_PAUSED) {
+        u->paused_for_idle &= pause->if_idle;
         change->done(change->arg, NULL);
         return 0;
     }
@@ -680,10 +682,12 @@ int unit_pause(struct unit *u, uint64_t keep_ns, struct unit_change *change, str
         (unit_check_runs(u, err) < 0 || machine_rest(u->machine, has_paused, u, err) < 0))
         return -1;
     if (u->state != UNIT_PAUSING) {
-        u->keep_ns = keep_ns;
+        u->keep_ns = pause->keep_ns;
+        u->paused_for_idle = true;
         cl_timer_stop(&u->timer);
         set_state(u, UNIT_PAUSING);
     }
+    u->paused_for_idle &= pause->if_idle;
     cl_list_push(&u->changes, &change->link);
     return 0;
 }

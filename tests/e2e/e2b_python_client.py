@@ -144,7 +144,13 @@ def pauses_when_idle(template, out):
         while s.get_info().state != SandboxState.PAUSED and time.monotonic() < end:
             time.sleep(0.5)
         out["idle"] = [s.get_info().state.value, s.get_info().lifecycle, s.connect(timeout=60).files.read("/tmp/kept")]
-    out["no_auto_resume"] = caught(SandboxException, Sandbox.create, template=template, lifecycle={"on_timeout": "pause", "auto_resume": True})
+    with Sandbox.create(template=template, timeout=3, lifecycle={"on_timeout": "pause", "auto_resume": True}) as s:
+        s.files.write("/tmp/kept", "a file")
+        end = time.monotonic() + 60
+        while s.get_info().state != SandboxState.PAUSED and time.monotonic() < end:
+            time.sleep(0.5)
+        out["auto_resume"] = [s.get_info().state.value, s.get_info().lifecycle, s.files.read("/tmp/kept"), s.commands.run("echo on").stdout,
+                              s.get_info().state.value]
 
 
 def main(template):

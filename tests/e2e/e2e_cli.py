@@ -207,14 +207,19 @@ def rests(c, box):
     exits("its file is there", c("exec", box, "--", "cat", "/tmp/n"), 0, b"42\n")
     equal("the command goes on where it was", (counts.stdout.read(), counts.wait(soon(60))), ("".join(f"{i}\n" for i in range(2, 21)).encode(), 0))
     equal("a second resume says that it ran", c.json("sandbox", "resume", box)["was_paused"], False)
-    exits("another word for --on-idle is refused", c("sandbox", "create", "base", "--on-idle", "sleep"), 1, err="want end or pause")
+    exits("another word for --on-idle is refused", c("sandbox", "create", "base", "--on-idle", "sleep"), 1, err="want end, pause or pause-until-resumed")
     idle = c.json("sandbox", "create", "base", "--ttl", "2s", "--on-idle", "pause")
     equal("one that pauses when idle says so", idle["on_idle"], "pause")
     end = time.monotonic() + soon(60)
     while c.json("sandbox", "get", idle["id"])["state"] == "running" and time.monotonic() < end:
         time.sleep(0.5)
     equal("… and does", c.json("sandbox", "get", idle["id"])["state"], "paused")
-    exits("a paused one can be ended", c("rm", idle["id"]), 0)
+    exits("its next use wakes it", c("exec", idle["id"], "--", "echo", "awake"), 0, b"awake\n")
+    exits("it can be ended", c("rm", idle["id"]), 0)
+    waits = c.json("sandbox", "create", "base", "--on-idle", "pause-until-resumed")
+    equal("one that is not to be woken by that says so", waits["on_idle"], "pause-until-resumed")
+    exits("a paused one can be ended", c("sandbox", "pause", waits["id"]), 0)
+    exits("… so", c("rm", waits["id"]), 0)
 
 
 @suite.scenario

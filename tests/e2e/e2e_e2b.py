@@ -60,8 +60,9 @@ def python_sdk(c):
         "context": ["'/tmp'", "NameError"], "contexts": True, "removed": False, "bash": ["5\n"], "timeout": True, "after": "42",
         "pause": [True, False], "paused": ["paused", True, False, True, []], "at_rest": [True] * 4,
         "resumed": [True, "running", "42", "a file", True, True, True], "runs": [[], True], "by_id": [True, True, False, False], "of_nothing": True,
-        "idle": ["paused", {"on_timeout": "pause", "auto_resume": False}, "a file"]})
-    for what in ("unwatched", "not_without_memory", "no_auto_resume"):
+        "idle": ["paused", {"on_timeout": "pause", "auto_resume": False}, "a file"],
+        "auto_resume": ["paused", {"on_timeout": "pause", "auto_resume": True}, "a file", "on\n", "running"]})
+    for what in ("unwatched", "not_without_memory"):
         check(f"what is not there says so: {what}", "not served" in str(seen.get(what)), seen.get(what))
     check("a sandbox that is gone is known to be gone", seen.get("dead", [0])[:2] == [False, False] and "sandbox was" in str(seen["dead"][2]), seen.get("dead"))
 
@@ -203,6 +204,7 @@ def bad_input(c):
             ("an environment that is too large", 413, a.call("POST", "/v2/sandboxes", {"templateID": "base", "envVars": {"A": "x" * 7000}})),
             ("what cannot be had", 501, a.call("POST", "/v2/sandboxes", {"templateID": "base", "volumeMounts": [{"name": "a", "path": "/b"}]})),
             ("a pause that is no wish", 400, a.call("POST", "/v2/sandboxes", {"templateID": "base", "autoPause": "yes"})),
+            ("going on without a pause", 400, a.call("POST", "/v2/sandboxes", {"templateID": "base", "autoResume": {"enabled": True}})),
             ("a pause of nothing", 404, a.call("POST", "/sandboxes/sbx_00000000000000000000000000/pause", {})),
             ("rules for a network", 501, a.call("POST", "/v2/sandboxes", {"templateID": "base", "network": {"allowOut": ["a.org"]}})),
             ("the same without what they mean", 501, a.call("POST", "/v2/sandboxes", {"templateID": "base", "network": {"allowOut": ["a.org"], "denyOut": ["1.1.1.1"]}})),

@@ -93,6 +93,8 @@ def a_pause_keeps_the_state(c):
     idle = a.tool("sandbox_create", template="python", ttl_seconds=2, on_idle="pause").data
     equal("one may be made to pause when idle", idle["on_idle"], "pause")
     check("and does", until(lambda: [s["state"] for s in a.tool("sandbox_list").data["sandboxes"] if s["sandbox_id"] == idle["sandbox_id"]] == ["paused"], 60))
+    equal("its next use wakes it", a.tool("exec", sandbox_id=idle["sandbox_id"], command="echo awake").data["stdout"], "awake\n")
+    a.tool("sandbox_pause", sandbox_id=idle["sandbox_id"])
     for one in (idle["sandbox_id"], box):
         equal("paused or not, it ends", a.tool("sandbox_kill", sandbox_id=one).data["killed"], True)
 

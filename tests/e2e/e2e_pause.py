@@ -7,7 +7,8 @@ import signal
 import threading
 import time
 
-from harness import (DRIVER, LONG, MIB, SECOND, Followed, Suite, code_of, command, error_of, follow, in_parallel, pb, rss_bytes, soon, until)
+from harness import (DRIVER, LONG, MIB, SECOND, Followed, Suite, code_of, command, error_of, follow, in_parallel, pb, random_bytes, rss_bytes,
+                     soon, until)
 
 suite = Suite("pause")
 check, equal = suite.check, suite.equal
@@ -263,6 +264,47 @@ def idle_ones_are_paused(c):
     rows = [r for r in c.audit_records() if r.get("event") in ("unit.pause", "unit.resume")]
     check("the audit log has each pause and resume", {"unit.pause", "unit.resume"} <= {r["event"] for r in rows}, len(rows))
     check("… and who wanted it", {r["fields"]["by"] for r in rows if r["event"] == "unit.pause"} >= {"idle"}, rows[:3])
+
+
+@suite.scenario
+def use_wakes_it(c):
+    box = Box(c.admin, ttl=2, template="python", on_idle=pb.IDLE_ACTION_PAUSE, wake_on_use=True)
+    data = random_bytes(3 * MIB)
+
+    def write():
+        pieces = [data[i:i + 65536] for i in range(0, len(data), 65536)]
+        return box.client.files.Write(pb.WriteRequest(sandbox_id=box.id, path="/tmp/data", data=d, commit=i == len(pieces) - 1) for i, d in enumerate(pieces)).bytes
+
+    def read():
+        return b"".join(r.data for r in box.client.files.Read(pb.ReadRequest(sandbox_id=box.id, path="/tmp/data")))
+
+    def rests():
+        return until(lambda: box.state() == "PAUSED", 30)
+    equal("a variable", box.python("x = 41; x"), "41")
+    for what, call, want in (("a file that is written", write, len(data)), ("one that is read", read, data), ("code", lambda: box.python("x + 1"), "42"),
+                             ("a command", lambda: box.exec("echo", "on").out, b"on\n")):
+        check("it is paused when it is idle", rests(), box.state())
+        begin = time.monotonic()
+        got = call()
+        took = time.monotonic() - begin
+        check(f"{what} wakes it, and is done as ever", got == want, len(got) if isinstance(got, bytes) else got)
+        print(f"     {what}: {1000 * took:.0f} ms")
+    check("it rests again", rests(), box.state())
+    got = in_parallel(lambda i: box.exec("echo", str(i)).out, range(8))
+    equal("many at once all go on", got, [f"{i}\n".encode() for i in range(8)])
+    check("it rests again", rests(), box.state())
+    c.scheduler.kill()
+    c.scheduler.start()
+    c.await_answer()
+    check("a new scheduler wakes it, too", until(lambda: not error_of(box.python, "x"), 30) and box.python("x") == "41")
+    check("it rests again", rests(), box.state())
+    box.client.sandboxes.Extend(pb.ExtendRequest(sandbox_id=box.id, ttl_ns=300 * SECOND))
+    equal("more time wakes it", box.state(), "RUNNING")
+    box.pause()
+    check("what was paused is not woken by use", "resume it" in refused(box.start, "true")[1], refused(box.start, "true"))
+    rows = [r["fields"] for r in c.audit_records() if r.get("event") == "unit.resume" and r["fields"]["unit"] == box.id]
+    check("the audit log says who woke it", len(rows) == 7 and {r["by"] for r in rows} == {c.admin.key.split("_")[1]}, rows)
+    box.kill()
 
 
 @suite.scenario

@@ -100,14 +100,15 @@ static void read_text(const char *bytes, size_t n)
 static void read_pause(const char *text)
 {
     unsigned states = 0;
-    bool pauses;
+    struct e2b_auto_pause idle = {false, false};
     json_t *body = NULL;
     int rc = e2b_states_read(text, &states, NULL);
     CL_ASSERT((rc == 0) == (states != 0) && states <= E2B_ANY_STATE);
     if (mcp_json_parse(text, strlen(text), &body, NULL) < 0)
         return;
     struct cl_err err = {0};
-    CL_ASSERT((e2b_auto_pause_read(body, &pauses, &err) == 0) == (err.code == CL_OK));
+    CL_ASSERT((e2b_auto_pause_read(body, &idle, &err) == 0) == (err.code == CL_OK));
+    CL_ASSERT(idle.pauses || !idle.resumes);
     err = (struct cl_err){0};
     CL_ASSERT((e2b_pause_check(body, &err) == 0) == (err.code == CL_OK));
     json_decref(body);

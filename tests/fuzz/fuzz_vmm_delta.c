@@ -1,5 +1,5 @@
-/* A delta of a clone's memory, as a monitor that was taken over could have left it.  Input: a byte for
- * how much of the file is cut off, then 8 bytes a run. */
+/* A delta of a clone's memory, as a monitor that was taken over could have left it.  Input: a byte
+ * for how much of the file is cut off, then 8 bytes a run. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 """A worker without VMs: it speaks the worker's side of WorkerService.Session, and answers as the test says.
 
 It starts every unit at once and ends it when told.  What it is asked to do with `exec` commands stands in `asked`;
-`answers[kind]` is an ExecAnswer, a function of the command, or None for no answer at all.
+`answers[kind]` is an ExecAnswer, a function of the command, or None for no answer at all.  Relays take all that comes,
+and say how much that was.
 """
 import os
 import queue
@@ -35,7 +36,10 @@ class Worker:
         self.load = wpb.WorkerLoad(**{"capacity_vcpu_milli": 64000, "capacity_memory_mib": 65536, "slots": 64, **load})
         self.units, self.ends, self.asked = {}, [], []  # unit id -> RunningUnit, paused or not
         self.assigned, self.acked = [], []
-        self.answers = {"pause": wpb.ExecAnswer(), "resume": wpb.ExecAnswer(), "extend": wpb.ExecAnswer()}
+        self.answers = {kind: wpb.ExecAnswer() for kind in ("pause", "resume", "extend", "list", "signal", "resize", "context", "stats")}
+        self.answers["start"] = lambda m: wpb.ExecAnswer(exec_id=m.start.exec_id)
+        self.answers["file"] = wpb.ExecAnswer(files=[pb.FileInfo(name="made up")])
+        self.opened, self.taken = [], []  # OpenRelay; all bytes of each relay that ended in order
         self.channel = None
         self.connect()
 
@@ -109,18 +113,48 @@ class Worker:
         if answer is None:
             return
         if not answer.code and kind in ("pause", "resume"):
-            self.rest(m.unit_id, kind == "pause", answer.image_bytes)
+            self.rest(m.unit_id, kind == "pause", answer.image_bytes, m.pause.if_idle)
         self.answer(m, answer)
+
+    def _on_open_relay(self, m):
+        self.opened.append(m)
+        threading.Thread(target=self._relay, args=(m,), daemon=True).start()
+
+    def _relay(self, m):
+        out, taken = queue.Queue(), bytearray()
+        call = self.channel.stream_stream("/cloche.v1.WorkerService/Relay", request_serializer=lambda m: m.SerializeToString(),
+                                          response_deserializer=wpb.RelayResponse.FromString)(iter(out.get, None))
+        out.put(wpb.RelayRequest(relay_id=m.relay_id))
+        try:
+            if m.WhichOneof("what") == "cell":
+                out.put(wpb.RelayRequest(cell=pb.RunCodeResponse(ended=pb.CellEnded(outcome=pb.CELL_OUTCOME_OK))))
+            elif m.WhichOneof("what") == "read":
+                out.put(wpb.RelayRequest(done=wpb.RelayDone()))
+            else:
+                for piece in call:
+                    taken += piece.data
+                    if piece.eof:
+                        break
+                self.taken.append(bytes(taken))
+                out.put(wpb.RelayRequest(done=wpb.RelayDone(bytes=len(taken))))
+            out.put(None)
+            for _ in call:
+                pass
+        except grpc.RpcError:
+            pass
 
     # --- what it says
 
     def answer(self, command, answer):
-        self.send(exec=wpb.ExecAnswer(request=command.request, code=answer.code, message=answer.message,
-                                      image_bytes=answer.image_bytes, expires=answer.expires))
+        m = wpb.ExecAnswer()
+        m.CopyFrom(answer)
+        m.request = command.request
+        self.send(exec=m)
 
-    def rest(self, unit_id, paused, image_bytes=0):
-        self.units[unit_id].paused = paused
-        self.units[unit_id].image_bytes = image_bytes
+    def rest(self, unit_id, paused, image_bytes=0, for_idle=False):
+        u = self.units[unit_id]
+        u.paused_for_idle = paused and for_idle and (u.paused_for_idle or not u.paused)
+        u.paused, u.image_bytes = paused, image_bytes
 
     def renew(self):
         self.send(renew=wpb.RenewLeases(leases=self.units.values()))

@@ -2,9 +2,10 @@
 """Pause and resume as the scheduler and its books do it, whatever the worker answers, and whoever leaves in between."""
 import signal
 import threading
+import time
 
 from made_up_worker import Cluster, Worker, pb, until, wpb
-from harness import MIB, SECOND, Suite, code_of, error_of
+from harness import MIB, SECOND, Suite, code_of, command, error_of, in_parallel, random_bytes
 
 suite = Suite("pause")
 check, equal = suite.check, suite.equal
@@ -29,6 +30,17 @@ class Box:
     def resume(self, **kw):
         return self.client.sandboxes.Resume(pb.ResumeRequest(sandbox_id=self.id, **kw), timeout=20)
 
+    def start(self, **kw):
+        return self.client.execs.Start(pb.StartRequest(sandbox_id=self.id, command=command("true")), **kw).exec_id
+
+    def stat(self, **kw):
+        return self.client.files.Stat(pb.StatRequest(sandbox_id=self.id, path="/"), **kw).file.name
+
+    def write(self, data, piece=65536, **kw):
+        pieces = [data[i:i + piece] for i in range(0, len(data), piece)]
+        return self.client.files.Write((pb.WriteRequest(sandbox_id=self.id, path="/f", data=d, commit=i == len(pieces) - 1)
+                                        for i, d in enumerate(pieces)), **kw).bytes
+
     def kill(self):
         self.client.sandboxes.Kill(pb.KillRequest(sandbox_id=self.id), timeout=20)
 
@@ -51,6 +63,18 @@ class Scene:
         until(lambda: not self.w.units, 5)
         equal(f"{self.name}: nothing is held at the end", until(lambda: not self.held(), 5) or self.held(), True)
         self.w.disconnect()
+
+    def asleep(self):
+        """A sandbox that was idle, and that its next use wakes."""
+        box = Box(self.client, on_idle=pb.IDLE_ACTION_PAUSE, wake_on_use=True)
+        self.doze(box)
+        return box
+
+    def doze(self, box):
+        def rests():
+            self.w.idle(box.id)
+            return box.is_in(pb.UNIT_STATE_PAUSED, 0.2)
+        check("it rests", until(rests, 10), box.get())
 
     def held(self):
         return self.c.held().get(self.name, {})
@@ -308,6 +332,210 @@ def an_idle_one_is_paused_or_ends(c):
         check("without disk quota it ends", box.is_in(pb.UNIT_STATE_ENDED), box.get())
         equal("… as expired", box.get().reason, pb.REASON_EXPIRED)
         check("… and the log says why", s.has_event("quota.refused", unit=box.id), s.events("quota.refused"))
+
+
+@suite.scenario
+def use_wakes_what_was_idle(c):
+    with Scene(c, "wake") as s:
+        box = s.asleep()
+        equal("Get says that use wakes it", box.get().wake_on_use, True)
+        exec_id = box.start()
+        equal("a command is started as if it had been running", s.w.asked_for("start")[0].start.exec_id, exec_id)
+        equal("… after its worker resumed it", [m.WhichOneof("what") for m in s.w.asked], ["pause", "resume", "start"])
+        equal("it runs", box.get().state, pb.UNIT_STATE_RUNNING)
+        key_id = s.client.key.split("_")[1]
+        check("the log says whose use it was", s.has_event("unit.resume", unit=box.id, by=key_id), s.events("unit.resume"))
+        s.w.idle(box.id)
+        time.sleep(0.2)
+        equal("what is in use is not paused for being idle a moment ago", box.get().state, pb.UNIT_STATE_RUNNING)
+        uses = {
+            "a signal": lambda: box.client.execs.Signal(pb.SignalRequest(sandbox_id=box.id, exec_id=exec_id, signal=15)),
+            "a new size": lambda: box.client.execs.Resize(pb.ResizeRequest(sandbox_id=box.id, exec_id=exec_id)),
+            "input": lambda: box.client.execs.WriteStdin(iter([pb.ExecServiceWriteStdinRequest(sandbox_id=box.id, exec_id=exec_id, data=b"in", eof=True)])),
+            "a file": box.stat,
+            "reading": lambda: list(box.client.files.Read(pb.ReadRequest(sandbox_id=box.id, path="/f"))),
+            "writing": lambda: box.write(b"out"),
+            "code": lambda: list(box.client.codes.RunCode(pb.RunCodeRequest(sandbox_id=box.id, code="1", language=pb.LANGUAGE_PYTHON))),
+            "contexts": lambda: box.client.codes.ListContexts(pb.ListContextsRequest(sandbox_id=box.id)),
+            "more time": lambda: box.client.sandboxes.Extend(pb.ExtendRequest(sandbox_id=box.id, ttl_ns=60 * SECOND)),
+        }
+        for what, call in uses.items():
+            s.doze(box)
+            err = error_of(call)
+            check(f"{what} wakes it", err is None and box.get().state == pb.UNIT_STATE_RUNNING, err)
+        equal("… each once", len(s.w.asked_for("resume")), 1 + len(uses))
+        equal("all bytes have come", s.w.taken, [b"in", b"out"])
+        s.doze(box)
+        error_of(box.client.execs.List, pb.ExecServiceListRequest(sandbox_id=box.id))
+        error_of(box.client.sandboxes.Stats, pb.StatsRequest(unit_id=box.id))
+        box.client.sandboxes.List(pb.SandboxServiceListRequest())
+        equal("what only looks does not", box.get().state, pb.UNIT_STATE_PAUSED)
+        equal("the books show no drift", s.drift(), 0)
+
+
+@suite.scenario
+def what_a_client_paused_is_not_woken(c):
+    with Scene(c, "not-woken") as s:
+        for kw in ({}, {"on_idle": pb.IDLE_ACTION_END}):
+            err = error_of(Box, s.client, wake_on_use=True, **kw)
+            check("only what is paused can be woken", code_of(err) == "INVALID_ARGUMENT" and "wake_on_use" in err.details(), err)
+        s.w.answers["file"] = wpb.ExecAnswer(code=9, message="the sandbox is paused; resume it first")
+        plain = Box(s.client, on_idle=pb.IDLE_ACTION_PAUSE)
+        equal("nothing wakes unless that was asked for", plain.get().wake_on_use, False)
+        s.doze(plain)
+        box = Box(s.client, on_idle=pb.IDLE_ACTION_PAUSE, wake_on_use=True)
+        box.pause()
+        again = s.asleep()
+        equal("one that rests for being idle may be paused", again.pause().state, pb.UNIT_STATE_PAUSED)
+        equal("… of which its worker hears", s.w.asked_for("pause")[-1].pause.if_idle, False)
+        equal("… and the log nothing", len([e for e in s.events("unit.pause") if e["unit"] == again.id]), 1)
+        s.w.renew()
+        for what in (plain, box, again):
+            err = error_of(what.stat)
+            check("use is refused, with the remedy", code_of(err) == "FAILED_PRECONDITION" and "resume it" in err.details(), err)
+        equal("no worker was asked to resume anything", s.w.asked_for("resume"), [])
+        equal("Resume does it", again.resume().was_paused, True)
+
+
+@suite.scenario
+def what_is_written_meanwhile_waits(c):
+    with Scene(c, "streams") as s:
+        box, done = s.asleep(), s.w.answers["resume"]
+        s.w.answers["resume"] = None
+        data, got = random_bytes(4 * MIB), []
+        thread = threading.Thread(target=lambda: got.append(box.write(data)))
+        thread.start()
+        check("its worker is asked to resume it", s.w.is_asked("resume"))
+        time.sleep(0.3)
+        equal("nothing goes there before that", s.w.opened, [])
+        s.w.rest(box.id, False)
+        s.w.answer(s.w.asked_for("resume")[0], done)
+        thread.join()
+        equal("the client is told of all bytes", got, [len(data)])
+        check("they are those that it sent", s.w.taken == [data], [len(t) for t in s.w.taken])
+
+
+@suite.scenario
+def many_uses_wake_it_once(c):
+    with Scene(c, "together") as s:
+        box, done = s.asleep(), s.w.answers["resume"]
+        s.w.answers["resume"] = None
+        got = []
+        thread = threading.Thread(target=lambda: got.extend(in_parallel(lambda i: [box.start, box.stat, lambda: box.write(b"x"), box.resume][i % 4](), range(16))))
+        thread.start()
+        check("its worker is asked to resume it", s.w.is_asked("resume"))
+        left = error_of(box.stat, timeout=1)
+        equal("who does not wait for it leaves", code_of(left), "DEADLINE_EXCEEDED")
+        err = error_of(box.pause)
+        check("it is not paused meanwhile", code_of(err) == "UNAVAILABLE" and "being resumed" in err.details(), err)
+        s.w.rest(box.id, False)
+        s.w.answer(s.w.asked_for("resume")[0], done)
+        thread.join()
+        equal("all calls went on", len([r for r in got if r is not None]), 16)
+        equal("… once each", (len(s.w.asked_for("start")), len(s.w.asked_for("file")), len(s.w.opened)), (4, 4, 4))
+        equal("its worker was asked once", len(s.w.asked_for("resume")), 1)
+        equal("… and the log has it once", len(s.events("unit.resume")), 1)
+
+        s.doze(box)
+        s.w.answers["resume"] = None
+        left = error_of(box.start, timeout=1)
+        equal("when its only caller leaves", code_of(left), "DEADLINE_EXCEEDED")
+        s.w.rest(box.id, False)
+        s.w.answer(s.w.asked_for("resume")[1], done)
+        check("… it is woken all the same", box.is_in(pb.UNIT_STATE_RUNNING), box.get())
+        equal("… and nothing is started in it", len(s.w.asked_for("start")), 4)
+
+
+@suite.scenario
+def a_use_while_it_is_being_paused_waits_for_both(c):
+    with Scene(c, "just-then", disk_mib=2048) as s:
+        box, done = Box(s.client, on_idle=pb.IDLE_ACTION_PAUSE, wake_on_use=True), s.w.answers["pause"]
+
+        def use_while_pausing(n, answer):
+            got = []
+            s.w.answers["pause"] = None
+            def asked():
+                s.w.idle(box.id)
+                return until(lambda: len(s.w.asked_for("pause")) >= n, 0.5)
+            check("its worker is asked to pause it", until(asked, 10))
+            thread = threading.Thread(target=lambda: got.append(error_of(box.stat) or box.stat()))
+            thread.start()
+            time.sleep(0.2)
+            equal("the use waits", got, [])
+            if not answer.code:
+                s.w.rest(box.id, True, answer.image_bytes, True)
+            s.w.answer(s.w.asked_for("pause")[n - 1], answer)
+            thread.join()
+            equal("… and goes on", got, ["made up"])
+            check("it runs", box.is_in(pb.UNIT_STATE_RUNNING), box.get())
+        use_while_pausing(1, done)
+        equal("it was paused and woken", (len(s.events("unit.pause")), len(s.events("unit.resume"))), (1, 1))
+        use_while_pausing(2, wpb.ExecAnswer(code=9, message="the sandbox is in use again"))
+        use_while_pausing(3, wpb.ExecAnswer(image_bytes=3000 * MIB))
+        equal("without disk quota it is not ended when it is used", box.get().state, pb.UNIT_STATE_RUNNING)
+
+
+@suite.scenario
+def what_cannot_be_woken_is_refused_as_a_resume(c):
+    with Scene(c, "cannot", sandboxes=1) as s:
+        box = s.asleep()
+        second = Box(s.client)
+        for what, call in (("a command", box.start), ("a file that is written", lambda: box.write(b"x" * 300000))):
+            err = error_of(call)
+            check(f"{what} is refused for the quota", code_of(err) == "RESOURCE_EXHAUSTED" and "sandboxes" in err.details(), err)
+        equal("its worker hears nothing of it", s.w.asked_for("resume"), [])
+        second.kill()
+        s.w.answers["resume"] = NO_ROOM
+        errs = in_parallel(lambda _: error_of(box.stat), range(4))
+        check("its worker's refusal reaches all of them", all(code_of(e) == "UNAVAILABLE" and "no room" in e.details() for e in errs), errs)
+        equal("it stays paused", box.get().state, pb.UNIT_STATE_PAUSED)
+        s.w.disconnect()
+        for what, call in (("a file", box.stat), ("a file that is written", lambda: box.write(b"x"))):
+            err = error_of(call)
+            check(f"{what} of a worker that is away is refused", code_of(err) == "UNAVAILABLE" and "not connected" in err.details(), err)
+        s.w.connect()
+        s.w.answers["resume"] = None
+        got = []
+        thread = threading.Thread(target=lambda: got.append(error_of(box.write, b"x" * 300000)))
+        thread.start()
+        n = len(s.w.asked_for("resume"))
+        check("its worker is asked", s.w.is_asked("resume", n + 1) or n)
+        box.kill()
+        thread.join()
+        check("one that ends meanwhile is not found", code_of(got[0]) == "NOT_FOUND" and "ended while" in got[0].details(), got)
+
+
+@suite.scenario
+def a_scheduler_that_starts_again_wakes_it(c):
+    with Scene(c, "wakes-again") as s:
+        idle = s.asleep()
+        box = Box(s.client, on_idle=pb.IDLE_ACTION_PAUSE, wake_on_use=True)
+        box.pause()
+        c.scheduler.kill()
+        s.w.disconnect()
+        c.scheduler.start()
+        check("it answers", c.await_answer())
+        equal("it is not woken before its worker is back", code_of(error_of(idle.stat)), "UNAVAILABLE")
+        s.w.connect()
+        check("wake_on_use is kept", idle.get().wake_on_use)
+        equal("what was idle is woken", (idle.stat(), idle.get().state), ("made up", pb.UNIT_STATE_RUNNING))
+        error_of(box.stat)
+        equal("what a client paused is not", box.get().state, pb.UNIT_STATE_PAUSED)
+        s.doze(idle)
+        s.w.answers["resume"] = None
+        got = []
+        thread = threading.Thread(target=lambda: got.append(error_of(idle.write, b"x" * 300000)))
+        thread.start()
+        check("its worker is asked", s.w.is_asked("resume", 2))
+        equal("the scheduler ends in order while a call waits", c.scheduler.stop(), 0)
+        thread.join()
+        check("the call fails", code_of(got[0]) != "OK", got)
+        s.w.disconnect()
+        s.w.answers["resume"] = wpb.ExecAnswer()
+        c.scheduler.start()
+        check("it answers", c.await_answer())
+        s.w.connect()
+        equal("and it can be woken then", until(lambda: not error_of(idle.stat), 5), True)
 
 
 @suite.scenario

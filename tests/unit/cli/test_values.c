@@ -152,21 +152,30 @@ static void test_exit_codes_are_those_of_the_contract(void **state)
 static void test_what_happens_to_idle_sandboxes(void **state)
 {
     (void)state;
-    Cloche__V1__IdleAction action = CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE;
-    assert_int_equal(value_idle(NULL, &action, NULL), 0);
-    assert_int_equal(action, CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_UNSPECIFIED);
-    assert_string_equal(value_idle_name((int)action), "end");
-    static const char *const words[] = {"end", "pause"};
-    for (size_t i = 0; i < CL_COUNT(words); i++) {
-        assert_int_equal(value_idle(words[i], &action, NULL), 0);
-        assert_string_equal(value_idle_name((int)action), words[i]);
+    struct value_idle idle = {CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE, true};
+    assert_int_equal(value_idle(NULL, &idle, NULL), 0);
+    assert_int_equal(idle.action, CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_UNSPECIFIED);
+    assert_false(idle.wakes);
+    assert_string_equal(value_idle_name((int)idle.action, idle.wakes), "end");
+    static const struct {
+        const char *word;
+        int action;
+        bool wakes;
+    } rows[] = {{"end", CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_END, false},
+                {"pause", CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE, true},
+                {"pause-until-resumed", CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE, false}};
+    for (size_t i = 0; i < CL_COUNT(rows); i++) {
+        assert_int_equal(value_idle(rows[i].word, &idle, NULL), 0);
+        assert_int_equal(idle.action, rows[i].action);
+        assert_int_equal(idle.wakes, rows[i].wakes);
+        assert_string_equal(value_idle_name((int)idle.action, idle.wakes), rows[i].word);
     }
-    static const char *const bad[] = {"", "Pause", "pauses", "kill"};
+    static const char *const bad[] = {"", "Pause", "pauses", "pause-until", "kill"};
     for (size_t i = 0; i < CL_COUNT(bad); i++) {
         struct cl_err err = {0};
-        assert_int_equal(value_idle(bad[i], &action, &err), -1);
-        assert_non_null(strstr(err.text, "want end or pause"));
-        assert_int_equal(action, CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE);
+        assert_int_equal(value_idle(bad[i], &idle, &err), -1);
+        assert_non_null(strstr(err.text, "want end, pause or pause-until-resumed"));
+        assert_int_equal(idle.action, CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE);
     }
 }
 
@@ -176,7 +185,7 @@ static void test_names_of_unknown_numbers(void **state)
     assert_string_equal(value_state(3), "running");
     assert_string_equal(value_state(4), "paused");
     assert_string_equal(value_state(99), "unknown");
-    assert_string_equal(value_idle_name(99), "unknown");
+    assert_string_equal(value_idle_name(99, false), "unknown");
     assert_string_equal(value_outcome(-1), "unknown");
     assert_string_equal(value_reason(1), "worker-lost");
 }

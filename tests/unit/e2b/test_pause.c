@@ -44,13 +44,14 @@ static void test_states_of_a_list(void **state)
     }
 }
 
-static void wish(const char *text, enum cl_code code, bool pauses)
+static void wish(const char *text, enum cl_code code, bool pauses, bool resumes)
 {
     struct cl_err err = {0};
-    bool got = false;
+    struct e2b_auto_pause got = {false, false};
     json_t *body = object(text);
     int rc = e2b_auto_pause_read(body, &got, &err);
-    if ((rc == 0) != (code == CL_OK) || err.code != code || got != pauses)
+    if ((rc == 0) != (code == CL_OK) || err.code != code || got.pauses != pauses ||
+        got.resumes != resumes)
         fail_msg("%s: %d, %s", text, (int)err.code, err.text);
     json_decref(body);
 }
@@ -58,20 +59,22 @@ static void wish(const char *text, enum cl_code code, bool pauses)
 static void test_a_new_sandbox_may_pause_when_its_time_is_over(void **state)
 {
     (void)state;
-    wish("{}", CL_OK, false);
-    wish("{\"autoPause\":false}", CL_OK, false);
-    wish("{\"autoPause\":null,\"autoPauseMemory\":null,\"autoResume\":null}", CL_OK, false);
-    wish("{\"autoPause\":true}", CL_OK, true);
-    wish("{\"autoPause\":true,\"autoPauseMemory\":true}", CL_OK, true);
-    wish("{\"autoPause\":true,\"autoResume\":{\"enabled\":false}}", CL_OK, true);
-    wish("{\"autoPause\":true,\"autoPauseMemory\":false}", CL_E_UNIMPL, false);
-    wish("{\"autoPause\":true,\"autoResume\":{\"enabled\":true}}", CL_E_UNIMPL, false);
-    wish("{\"autoPause\":\"yes\"}", CL_E_INVALID, false);
-    wish("{\"autoPause\":1}", CL_E_INVALID, false);
-    wish("{\"autoPause\":true,\"autoResume\":{\"enabled\":\"x\"}}", CL_E_INVALID, false);
-    bool pauses = true;
-    assert_int_equal(e2b_auto_pause_read(NULL, &pauses, NULL), 0);
-    assert_false(pauses);
+    wish("{}", CL_OK, false, false);
+    wish("{\"autoPause\":false}", CL_OK, false, false);
+    wish("{\"autoPause\":null,\"autoPauseMemory\":null,\"autoResume\":null}", CL_OK, false, false);
+    wish("{\"autoPause\":true}", CL_OK, true, false);
+    wish("{\"autoPause\":true,\"autoPauseMemory\":true}", CL_OK, true, false);
+    wish("{\"autoPause\":true,\"autoResume\":{\"enabled\":false}}", CL_OK, true, false);
+    wish("{\"autoPause\":true,\"autoPauseMemory\":false}", CL_E_UNIMPL, false, false);
+    wish("{\"autoPause\":true,\"autoResume\":{\"enabled\":true}}", CL_OK, true, true);
+    wish("{\"autoResume\":{\"enabled\":true}}", CL_E_INVALID, false, false);
+    wish("{\"autoPause\":false,\"autoResume\":{\"enabled\":true}}", CL_E_INVALID, false, false);
+    wish("{\"autoPause\":\"yes\"}", CL_E_INVALID, false, false);
+    wish("{\"autoPause\":1}", CL_E_INVALID, false, false);
+    wish("{\"autoPause\":true,\"autoResume\":{\"enabled\":\"x\"}}", CL_E_INVALID, false, false);
+    struct e2b_auto_pause got = {true, true};
+    assert_int_equal(e2b_auto_pause_read(NULL, &got, NULL), 0);
+    assert_false(got.pauses || got.resumes);
 }
 
 static void test_a_pause_keeps_the_memory(void **state)

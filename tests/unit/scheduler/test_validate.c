@@ -205,24 +205,39 @@ static void test_what_an_idle_sandbox_does_is_one_of_the_known(void **state)
     (void)state;
     static const struct {
         int action;
-        bool pauses;
-    } good_ones[] = {{CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_UNSPECIFIED, false},
-                     {CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_END, false},
-                     {CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE, true}};
+        bool wakes, pauses;
+    } good_ones[] = {{CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_UNSPECIFIED, false, false},
+                     {CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_END, false, false},
+                     {CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE, false, true},
+                     {CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE, true, true}};
     static const int bad_ones[] = {3, -1, 1000};
     for (size_t i = 0; i < CL_COUNT(good_ones); i++) {
         struct cl_err err = {0};
         bool pauses = !good_ones[i].pauses;
-        assert_int_equal(
-            validate_on_idle((Cloche__V1__IdleAction)good_ones[i].action, &pauses, &err), 0);
+        assert_int_equal(validate_on_idle((Cloche__V1__IdleAction)good_ones[i].action,
+                                          good_ones[i].wakes, &pauses, &err),
+                         0);
         assert_int_equal(pauses, good_ones[i].pauses);
     }
     for (size_t i = 0; i < CL_COUNT(bad_ones); i++) {
         struct cl_err err = {0};
         bool pauses;
-        assert_int_equal(validate_on_idle((Cloche__V1__IdleAction)bad_ones[i], &pauses, &err), -1);
+        assert_int_equal(
+            validate_on_idle((Cloche__V1__IdleAction)bad_ones[i], false, &pauses, &err), -1);
         assert_int_equal(err.code, CL_E_INVALID);
         assert_non_null(strstr(err.text, "on_idle"));
+    }
+}
+
+static void test_only_what_pauses_is_woken(void **state)
+{
+    (void)state;
+    for (int action = 0; action <= CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_END; action++) {
+        struct cl_err err = {0};
+        bool pauses;
+        assert_int_equal(validate_on_idle((Cloche__V1__IdleAction)action, true, &pauses, &err), -1);
+        assert_int_equal(err.code, CL_E_INVALID);
+        assert_non_null(strstr(err.text, "wake_on_use: "));
     }
 }
 
@@ -236,6 +251,7 @@ int main(void)
         cmocka_unit_test(test_options_keep_the_order_of_lease_times),
         cmocka_unit_test(test_times_of_sandboxes_have_limits_and_a_keep_has_a_default),
         cmocka_unit_test(test_what_an_idle_sandbox_does_is_one_of_the_known),
+        cmocka_unit_test(test_only_what_pauses_is_woken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,7 +44,8 @@ static void expect_block(int fd, uint64_t at, const struct page_run *runs, uint3
 }
 
 /* Restored over the file, the delta gives what gm has. */
-static void expect_same(const struct guest_mem *gm, int fd, const struct page_runs *holes, int delta)
+static void expect_same(const struct guest_mem *gm, int fd, const struct page_runs *holes,
+                        int delta)
 {
     struct guest_mem again;
     struct cl_err err = {0};
@@ -86,9 +87,17 @@ static void test_a_clone_is_stored_as_what_it_changed(void **state)
 static void test_memory_of_its_own_is_stored_where_it_was_used(void **state)
 {
     (void)state;
-    enum { BYTES = 8 << 20, HOLE = 256, PAGES = 1024, USED = 700, ZEROED = 900, AFTER = HOLE + PAGES };
+    enum {
+        BYTES = 8 << 20,
+        HOLE = 256,
+        PAGES = 1024,
+        USED = 700,
+        ZEROED = 900,
+        AFTER = HOLE + PAGES
+    };
     static const struct page_runs holes = {2, {{HOLE, PAGES}, {AFTER + 8, 16}}};
-    static const struct page_run want[] = {{USED, 1}, {AFTER - 1, 2}, {AFTER + 8, 1}, {BYTES / PAGE - 1, 1}};
+    static const struct page_run want[] = {
+        {USED, 1}, {AFTER - 1, 2}, {AFTER + 8, 1}, {BYTES / PAGE - 1, 1}};
     struct guest_mem gm;
     struct cl_err err = {0};
     CL_AUTO(cl_closep) int fd = make_memfd(BYTES), delta = make_memfd(0);
