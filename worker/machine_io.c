@@ -9,7 +9,7 @@
 #include "proto/guest_frame.h"
 #include "worker/disk.h"
 #include "worker/guest_clock.h"
-#include "worker/machine.h"
+#include "worker/machine_priv.h"
 #include "worker/vm_state.h"
 #include "worker/warmup.h"
 
@@ -23,68 +23,7 @@ enum {
     BROKEN_WAIT_MS = 1000
 };
 
-enum machine_state {
-    MACHINE_STARTING = 1, /* the VM comes up (a boot: until Hello) */
-    MACHINE_IDENTIFYING,  /* identity for the warm-ups */
-    MACHINE_WARMING,
-    MACHINE_READY,
-    MACHINE_PARKED,
-    MACHINE_CLAIMING,
-    MACHINE_CLAIMED,
-    MACHINE_SAVING,  /* to rest: its monitor writes what it is */
-    MACHINE_STORING, /* to the disk; meanwhile its monitor and its network end */
-    MACHINE_AT_REST,
-    MACHINE_LOADING, /* from the disk */
-    MACHINE_WAKING,  /* a monitor comes up with it */
-    MACHINE_ENDING,
-};
-
-struct machine {
-    struct machine_host *host; /* borrowed */
-    struct template *template; /* owned reference */
-    struct vm *vm;             /* owned by the driver; NULL once ended, and at rest */
-    struct vm_body body;       /* owned */
-    struct rest *rest;         /* owned: on the way to rest and back, and there */
-    vm_done_fn *rest_done;     /* of machine_rest() or machine_wake(), until it ran */
-    void *rest_arg;
-    bool is_stored;         /* on the way to rest: its file is whole, or failed */
-    struct cl_err rest_why; /* why a way to rest failed, while it wakes for that */
-    uint64_t spent_cpu_ns;  /* by the VMs that it had before */
-    uint64_t deadline_ns;
-    struct guest *guest; /* owned */
-    struct vm_net *net;  /* owned; NULL = it has no network */
-    bool net_runs;
-    struct net_grant *grant; /* owned: what its network may, with its past; NULL = no network */
-    struct machine_events events;
-    void *arg;
-    enum vm_origin origin;
-    enum machine_state state;
-    bool warm;
-    bool broken;                      /* the guest's channel is dead */
-    struct guest_stream *warm_stream; /* of the step under way */
-    size_t warm_next;                 /* index of warmup_step() */
-    struct cgroup cgroup, net_cgroup; /* its VM's, its cloche-net's */
-    char cgroup_arg[VM_STATE_CGROUPS];
-    int uid_slot;        /* -1 = none */
-    uint64_t disk_bytes; /* what its claim was given */
-    char unwatched[160]; /* why its guest tells nothing; "" = it does */
-    struct vm_state saved;
-    struct cl_timer timeout;
-    struct cl_timer clock;   /* while CLAIMED: when to look at the guest's clock next */
-    uint64_t clock_asked_ns; /* 0 = no answer is awaited */
-    struct cl_timer reap;    /* until cgroup and uid are free */
-    int reap_tries;
-    struct cl_err why;     /* why we end it */
-    struct cl_err end_why; /* why it has ended, once its VM is gone */
-    struct cl_grave grave;
-};
-
-static const struct vm_driver *driver_of(const struct machine *m)
-{
-    return m->template->driver;
-}
-
-static void fail_machine(struct machine *m, const struct cl_err *why)
+void machine_fail(struct machine *m, const struct cl_err *why)
 {
     if (m->why.code == CL_OK)
         m->why = *why;
@@ -158,7 +97,7 @@ static int make_net_cgroup(struct machine *m, struct cl_err *err)
 }
 
 /* Of guest memory, so many: the monitor's group is charged for each page. */
-static int limit_cgroup(struct machine *m, unsigned copies, struct cl_err *err)
+int machine_limit_cgroup(struct machine *m, unsigned copies, struct cl_err *err)
 {
     struct cgroup_limits limits = {
         .memory_bytes = (copies * m->template->memory_mib + QEMU_OVERHEAD_MIB) * CL_MIB,
@@ -169,14 +108,14 @@ static int limit_cgroup(struct machine *m, unsigned copies, struct cl_err *err)
 }
 
 /* A page of a boot may be in a snapshot, too, or of a clone in its template's. */
-static unsigned copies_of(const struct machine *m)
+unsigned machine_copies(const struct machine *m)
 {
-    return (m->origin == VM_BOOT) == driver_of(m)->snapshot_is_copy ? 2 : 1;
+    return (m->origin == VM_BOOT) == machine_driver(m)->snapshot_is_copy ? 2 : 1;
 }
 
 static int make_cgroup(struct machine *m, struct cl_err *err)
 {
-    if (limit_cgroup(m, copies_of(m), err) < 0)
+    if (machine_limit_cgroup(m, machine_copies(m), err) < 0)
         return -1;
     if (add_dirs(&m->cgroup, m->cgroup_arg, err) < 0)
         return -1;
@@ -223,7 +162,7 @@ static void warm_failed(struct machine *m, const char *what, int code, const cha
     struct cl_err why = {0};
     (void)cl_fail(&why, CL_E_GUEST, 0, "%s of template '%s' failed (%d) %.120s", what,
                   m->template->m.name, code, text);
-    fail_machine(m, &why);
+    machine_fail(m, &why);
 }
 
 static void warm_frame(void *arg, const Cloche__V1__GuestFrame *frame)
@@ -261,7 +200,7 @@ static void warm_close(void *arg, const struct cl_err *why)
     if (m->state != MACHINE_WARMING)
         return;
     if (why)
-        fail_machine(m, why);
+        machine_fail(m, why);
     else
         warm_on(m);
 }
@@ -326,7 +265,7 @@ static void warm_on(struct machine *m)
     int rc = 0;
     bool more =
         m->warm && warmup_step(&m->template->m, m->origin == VM_BOOT, m->warm_next++, &step);
-    if (!more || (step.kind == WARMUP_REHEARSE && !driver_of(m)->record)) {
+    if (!more || (step.kind == WARMUP_REHEARSE && !machine_driver(m)->record)) {
         become_ready(m, MACHINE_READY);
         return;
     }
@@ -345,14 +284,14 @@ static void warm_on(struct machine *m)
         rc = warm_cell(m, step.context, step.context->warm_up, &err);
         break;
     case WARMUP_REHEARSE:
-        rc = driver_of(m)->record(m->vm, &err);
+        rc = machine_driver(m)->record(m->vm, &err);
         break;
     case WARMUP_IDENTITY:
         rc = warm_identity(m, &err);
         break;
     }
     if (rc < 0)
-        fail_machine(m, &err);
+        machine_fail(m, &err);
     else if (step.kind == WARMUP_REHEARSE) /* the next step waits for it in its place */
         warm_on(m);
 }
@@ -404,7 +343,7 @@ static void identify_for_warmup(struct machine *m)
 {
     struct cl_err err = {0};
     if (warm_identity(m, &err) < 0)
-        fail_machine(m, &err);
+        machine_fail(m, &err);
 }
 
 static void on_hello(void *arg, const Cloche__V1__GuestHello *hello)
@@ -425,7 +364,7 @@ static void note_watch(struct machine *m, const Cloche__V1__GuestIdentityDone *d
     (void)snprintf(m->unwatched, sizeof m->unwatched, "%.150s", why);
     if (why[0] && m->host->watch && m->origin == VM_BOOT && m->state == MACHINE_IDENTIFYING)
         log_event(LOG_GUEST_UNWATCHED, "template=%s driver=%s text='%s'", m->template->m.name,
-                  driver_of(m)->name, m->unwatched);
+                  machine_driver(m)->name, m->unwatched);
 }
 
 static void on_watched(void *arg, const Cloche__V1__GuestEvents *batch)
@@ -442,7 +381,7 @@ static void on_identity(void *arg, const Cloche__V1__GuestIdentityDone *done)
         struct cl_err why = {0};
         (void)cl_fail(&why, CL_E_GUEST, 0, "the agent could not take its identity: %.200s",
                       done->error);
-        fail_machine(m, &why);
+        machine_fail(m, &why);
         return;
     }
     note_watch(m, done);
@@ -471,13 +410,11 @@ static const struct guest_events guest_events = {.on_hello = on_hello,
                                                  .on_watched = on_watched,
                                                  .on_broken = on_broken};
 
-static void has_woken(struct machine *m);
-
 static void on_up(void *arg)
 {
     struct machine *m = arg;
     if (m->state == MACHINE_WAKING)
-        has_woken(m);
+        machine_has_woken(m);
     if (m->state != MACHINE_STARTING || m->origin == VM_BOOT)
         return; /* being stopped; or Hello comes when the agent is up */
     if (m->warm)
@@ -486,23 +423,18 @@ static void on_up(void *arg)
         become_ready(m, MACHINE_READY);
 }
 
-static void come_to_rest(struct machine *m);
-
 /* With the VM and its network both gone there is nothing more to hear of it. */
-static void end_if_quiet(struct machine *m)
+void machine_end_if_quiet(struct machine *m)
 {
     if (m->vm || m->net_runs)
         return;
     if (m->state == MACHINE_STORING) {
-        come_to_rest(m);
+        machine_come_to_rest(m);
         return;
     }
     m->events.on_end(m->arg, &m->end_why);
     cl_timer_start(&m->reap, 0);
 }
-
-/* It did not come up, so its guest is as it was.  False when there is nothing to go back to. */
-static bool falls_asleep_again(struct machine *m, const struct cl_err *why);
 
 /* There is no VM any more. */
 static void be_gone(struct machine *m, const struct cl_err *why)
@@ -518,7 +450,7 @@ static void be_gone(struct machine *m, const struct cl_err *why)
     vm_state_forget(m->host->state_dir, m->saved.name);
     if (m->net_runs)
         vm_net_finish(m->net);
-    end_if_quiet(m);
+    machine_end_if_quiet(m);
 }
 
 static void on_vm_end(void *arg, const struct cl_err *why)
@@ -528,10 +460,10 @@ static void on_vm_end(void *arg, const struct cl_err *why)
     if (m->state == MACHINE_STORING) {
         if (m->net_runs)
             vm_net_finish(m->net);
-        end_if_quiet(m);
+        machine_end_if_quiet(m);
         return;
     }
-    if (m->state != MACHINE_WAKING || !falls_asleep_again(m, why))
+    if (m->state != MACHINE_WAKING || !machine_falls_asleep_again(m, why))
         be_gone(m, why);
 }
 
@@ -567,15 +499,15 @@ static void on_net_end(void *arg, const struct cl_err *why)
     m->net_runs = false;
     if (m->vm && m->state != MACHINE_ENDING && m->state != MACHINE_STORING)
         on_broken(m, why);
-    end_if_quiet(m);
+    machine_end_if_quiet(m);
 }
 
-static int start_net(struct machine *m, struct cl_err *err)
+int machine_start_net(struct machine *m, struct cl_err *err)
 {
     static const struct vm_net_events events = {on_network, on_net_end};
     struct vm_net_spec spec = {
         .settings = m->host->net,
-        .wire = driver_of(m)->take_wire(m->vm),
+        .wire = machine_driver(m)->take_wire(m->vm),
         .uid = m->uid_slot >= 0 ? m->host->uid_base + (uid_t)m->uid_slot : 0,
         .cgroup = &m->net_cgroup,
         .grant = m->grant,
@@ -612,12 +544,12 @@ static void on_timeout(void *arg)
     const char *what =
         (size_t)m->state < CL_COUNT(doing) && doing[m->state] ? doing[m->state] : "answer";
     (void)cl_fail(&why, CL_E_GUEST, 0, "the VM did not %s in time", what);
-    fail_machine(m, &why);
+    machine_fail(m, &why);
 }
 
 /* --- verbs ---------------------------------------------------------------------------------- */
 
-static int start_vm(struct machine *m, struct cl_err *err)
+int machine_start_vm(struct machine *m, struct cl_err *err)
 {
     static const struct vm_events events = {on_up, on_vm_end};
     struct vm_spec spec = {
@@ -629,7 +561,7 @@ static int start_vm(struct machine *m, struct cl_err *err)
         .body = &m->body,
         .rest = m->rest ? rest_files(m->rest) : NULL,
     };
-    return driver_of(m)->start(m->host->loop, &spec, &events, m, &m->vm, err);
+    return machine_driver(m)->start(m->host->loop, &spec, &events, m, &m->vm, err);
 }
 
 static int open_guest(struct machine *m, struct cl_err *err)
@@ -641,13 +573,13 @@ static int open_guest(struct machine *m, struct cl_err *err)
 }
 
 /* Only what a sweep can find may run. */
-static void let_start(struct machine *m, uint64_t deadline_ns)
+void machine_let_start(struct machine *m, uint64_t deadline_ns)
 {
     struct cl_err err = {0};
-    m->saved.guard_pid = driver_of(m)->guard_pid(m->vm);
+    m->saved.guard_pid = machine_driver(m)->guard_pid(m->vm);
     m->saved.guard_start = vm_state_start_time(m->saved.guard_pid);
     if (vm_state_save(m->host->state_dir, &m->saved, &err) < 0)
-        fail_machine(m, &err);
+        machine_fail(m, &err);
     else
         machine_set_deadline(m, deadline_ns);
 }
@@ -685,7 +617,7 @@ int machine_start(struct machine_host *host, struct template *template, enum vm_
     if (rc == 0)
         rc = open_guest(m, err);
     if (rc == 0)
-        rc = start_vm(m, err);
+        rc = machine_start_vm(m, err);
     if (rc < 0) {
         guest_free(m->guest, err);
         (void)cgroup_remove(&m->cgroup);
@@ -694,7 +626,7 @@ int machine_start(struct machine_host *host, struct template *template, enum vm_
         return -1;
     }
     cl_timer_start(&m->timeout, host->start_timeout_ns);
-    let_start(m, cl_now_ns() + host->park_ttl_ns);
+    machine_let_start(m, cl_now_ns() + host->park_ttl_ns);
     *ret_machine = m;
     return 0;
 }
@@ -703,7 +635,7 @@ int machine_park(struct machine *m, struct cl_err *err)
 {
     CL_ASSERT(m->state == MACHINE_READY);
     m->state = MACHINE_PARKED;
-    return driver_of(m)->pause(m->vm, err);
+    return machine_driver(m)->pause(m->vm, err);
 }
 
 static int take_grant(struct machine *m, const struct net_grant *grant, struct cl_err *err)
@@ -733,9 +665,9 @@ int machine_claim(struct machine *m, const struct machine_claim *claim,
     m->disk_bytes = claim->scratch_bytes ? claim->scratch_bytes : DISK_DEFAULT_MIB * CL_MIB;
     if ((claim->grant && take_grant(m, claim->grant, err) < 0) ||
         vm_state_save(m->host->state_dir, s, err) < 0 ||
-        driver_of(m)->grow_disk(m->vm, m->disk_bytes, err) < 0 ||
-        (claim->grant && start_net(m, err) < 0) ||
-        (parked && driver_of(m)->resume(m->vm, err) < 0) ||
+        machine_driver(m)->grow_disk(m->vm, m->disk_bytes, err) < 0 ||
+        (claim->grant && machine_start_net(m, err) < 0) ||
+        (parked && machine_driver(m)->resume(m->vm, err) < 0) ||
         send_identity(m, claim->unit_id, claim, err) < 0)
         return -1;
     return 0;
@@ -744,185 +676,14 @@ int machine_claim(struct machine *m, const struct machine_claim *claim,
 int machine_snapshot(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err)
 {
     CL_ASSERT(m->state == MACHINE_READY && m->origin == VM_BOOT);
-    return driver_of(m)->snapshot(m->vm, done, arg, err);
-}
-
-/* --- rest ---------------------------------------------------------------------------------------
- */
-
-static void tell_rest(struct machine *m, const struct cl_err *err)
-{
-    vm_done_fn *done = m->rest_done;
-    m->rest_done = NULL;
-    if (done)
-        done(m->rest_arg, err);
-}
-
-/* Its guest runs, or is about to in its frozen VM. */
-static void become_claimed_again(struct machine *m)
-{
-    m->state = MACHINE_CLAIMED;
-    cl_timer_stop(&m->timeout);
-    rest_free(m->rest);
-    m->rest = NULL;
-    guest_set_resting(m->guest, false);
-    m->clock_asked_ns = 0;
-    machine_check_clock(m);
-}
-
-/* The way to rest ends where it began. */
-static void stay_awake(struct machine *m, const struct cl_err *why)
-{
-    struct cl_err err = {0}, reason = *why;
-    if (driver_of(m)->resume(m->vm, &err) < 0) {
-        fail_machine(m, &err);
-        return;
-    }
-    become_claimed_again(m);
-    (void)!limit_cgroup(m, copies_of(m), NULL); /* it may hold more than that for a moment */
-    tell_rest(m, &reason);
-}
-
-static void on_stored(void *arg, const struct cl_err *err)
-{
-    struct machine *m = arg;
-    m->is_stored = true;
-    if (err)
-        m->rest_why = *err;
-    end_if_quiet(m);
-}
-
-static void on_saved(void *arg, const struct cl_err *err)
-{
-    struct machine *m = arg;
-    struct cl_err why = {0};
-    struct vm_stats stats;
-    if (m->state != MACHINE_SAVING)
-        return; /* it ends */
-    cl_timer_stop(&m->timeout);
-    if (err)
-        why = *err;
-    if (err || rest_seal(m->rest, &why) < 0) {
-        stay_awake(m, &why);
-        return;
-    }
-    if (driver_of(m)->stats(m->vm, &stats, NULL) == 0)
-        m->spent_cpu_ns += stats.cpu_ns;
-    m->state = MACHINE_STORING;
-    m->is_stored = false;
-    if (rest_store(m->rest, m->host->state_dir, on_stored, m, &why) < 0)
-        stay_awake(m, &why);
-    else
-        driver_of(m)->stop(m->vm);
-}
-
-int machine_rest(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err)
-{
-    CL_ASSERT(m->state == MACHINE_CLAIMED);
-    if (!driver_of(m)->save)
-        return cl_fail(err, CL_E_UNIMPL, 0, "VMs of the driver '%s' cannot be paused",
-                       driver_of(m)->name);
-    if (m->broken)
-        return cl_fail(err, CL_E_UNAVAILABLE, 0, "the VM is ending");
-    if (rest_new(m->host->loop, &m->rest, err) < 0)
-        return -1;
-    if (limit_cgroup(m, 2 * copies_of(m), err) < 0 ||
-        driver_of(m)->save(m->vm, rest_files(m->rest), on_saved, m, err) < 0) {
-        rest_free(m->rest);
-        m->rest = NULL;
-        return -1;
-    }
-    m->state = MACHINE_SAVING;
-    m->rest_done = done;
-    m->rest_arg = arg;
-    m->rest_why = (struct cl_err){0};
-    guest_set_resting(m->guest, true);
-    cl_timer_stop(&m->clock);
-    cl_timer_start(&m->timeout, m->host->start_timeout_ns);
-    return 0;
-}
-
-/* A monitor for what is in m->rest. */
-static int start_waking(struct machine *m, struct cl_err *err)
-{
-    if (limit_cgroup(m, copies_of(m), err) < 0 || start_vm(m, err) < 0)
-        return -1;
-    m->state = MACHINE_WAKING;
-    cl_timer_start(&m->timeout, m->host->start_timeout_ns);
-    let_start(m, m->deadline_ns);
-    return 0;
-}
-
-/* Once it is stored, or cannot be, and its VM and its network are gone. */
-static void come_to_rest(struct machine *m)
-{
-    struct cl_err why = {0};
-    if (!m->is_stored)
-        return;
-    vm_net_free(m->net);
-    m->net = NULL;
-    m->state = MACHINE_AT_REST;
-    if (m->rest_why.code == CL_OK)
-        tell_rest(m, NULL);
-    else if (start_waking(m, &why) < 0)
-        fail_machine(m, &why);
-}
-
-static void on_loaded(void *arg, const struct cl_err *err)
-{
-    struct machine *m = arg;
-    struct cl_err why = {0};
-    m->state = MACHINE_AT_REST;
-    if (!err && start_waking(m, &why) == 0)
-        return;
-    if (!err)
-        rest_drop(m->rest);
-    tell_rest(m, err ? err : &why);
-}
-
-int machine_wake(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err)
-{
-    CL_ASSERT(m->state == MACHINE_AT_REST);
-    if (rest_load(m->rest, on_loaded, m, err) < 0)
-        return -1;
-    m->state = MACHINE_LOADING;
-    m->rest_done = done;
-    m->rest_arg = arg;
-    return 0;
-}
-
-static void has_woken(struct machine *m)
-{
-    struct cl_err err = {0}, why = m->rest_why;
-    if (m->grant && start_net(m, &err) < 0) { /* nobody would see its packets */
-        fail_machine(m, &err);
-        return;
-    }
-    become_claimed_again(m);
-    tell_rest(m, why.code ? &why : NULL);
-}
-
-static bool falls_asleep_again(struct machine *m, const struct cl_err *why)
-{
-    if (rest_bytes(m->rest) == 0 || !m->rest_done)
-        return false; /* it never got to the disk */
-    m->state = MACHINE_AT_REST;
-    cl_timer_stop(&m->timeout);
-    rest_drop(m->rest);
-    tell_rest(m, why);
-    return true;
-}
-
-uint64_t machine_rest_bytes(const struct machine *m)
-{
-    return m->rest ? rest_bytes(m->rest) : 0;
+    return machine_driver(m)->snapshot(m->vm, done, arg, err);
 }
 
 void machine_set_deadline(struct machine *m, uint64_t deadline_ns)
 {
     m->deadline_ns = deadline_ns;
     if (m->vm)
-        driver_of(m)->set_deadline(m->vm, deadline_ns);
+        machine_driver(m)->set_deadline(m->vm, deadline_ns);
 }
 
 void machine_check_clock(struct machine *m)
@@ -946,7 +707,7 @@ void machine_stop(struct machine *m)
     rest_free(m->rest);
     m->rest = NULL;
     if (m->vm)
-        driver_of(m)->stop(m->vm);
+        machine_driver(m)->stop(m->vm);
     else
         cl_timer_start(&m->timeout, 0); /* on_end never comes inside a call */
 }
@@ -992,7 +753,7 @@ int machine_stats(const struct machine *m, struct vm_stats *ret_stats, struct cl
     struct vm_stats stats = {0};
     if (!m->vm && m->spent_cpu_ns == 0)
         return cl_fail(err, CL_E_STATE, 0, "the VM has ended");
-    if (m->vm && m->state != MACHINE_STORING && driver_of(m)->stats(m->vm, &stats, err) < 0)
+    if (m->vm && m->state != MACHINE_STORING && machine_driver(m)->stats(m->vm, &stats, err) < 0)
         return -1;
     stats.cpu_ns += m->spent_cpu_ns;
     *ret_stats = stats;
@@ -1003,8 +764,8 @@ int machine_ask_counts(struct machine *m, struct vm_counts_query *query, struct 
 {
     if (!m->vm)
         return cl_fail(err, CL_E_STATE, 0, "the VM has ended");
-    if (!driver_of(m)->ask_counts)
+    if (!machine_driver(m)->ask_counts)
         return cl_fail(err, CL_E_UNIMPL, 0, "VMs of the driver '%s' count nothing",
-                       driver_of(m)->name);
-    return driver_of(m)->ask_counts(m->vm, query, err);
+                       machine_driver(m)->name);
+    return machine_driver(m)->ask_counts(m->vm, query, err);
 }

@@ -1,0 +1,91 @@
+/* worker/machine_priv.h - the inside of a machine, for machine_io.c and machine_rest_io.c. */
+#ifndef CL_WORKER_MACHINE_PRIV_H
+#define CL_WORKER_MACHINE_PRIV_H
+
+#include "worker/machine.h"
+#include "worker/vm_state.h"
+
+enum machine_state {
+    MACHINE_STARTING = 1, /* the VM comes up (a boot: until Hello) */
+    MACHINE_IDENTIFYING,  /* identity for the warm-ups */
+    MACHINE_WARMING,
+    MACHINE_READY,
+    MACHINE_PARKED,
+    MACHINE_CLAIMING,
+    MACHINE_CLAIMED,
+    MACHINE_SAVING,  /* to rest: its monitor writes what it is */
+    MACHINE_STORING, /* to the disk; meanwhile its monitor and its network end */
+    MACHINE_AT_REST,
+    MACHINE_LOADING, /* from the disk */
+    MACHINE_WAKING,  /* a monitor comes up with it */
+    MACHINE_ENDING,
+};
+
+struct machine {
+    struct machine_host *host; /* borrowed */
+    struct template *template; /* owned reference */
+    struct vm *vm;             /* owned by the driver; NULL once ended, and at rest */
+    struct vm_body body;       /* owned */
+    struct rest *rest;         /* owned: on the way to rest and back, and there */
+    vm_done_fn *rest_done;     /* of machine_rest() or machine_wake(), until it ran */
+    void *rest_arg;
+    bool is_stored;         /* on the way to rest: its file is whole, or failed */
+    struct cl_err rest_why; /* why a way to rest failed, while it wakes for that */
+    uint64_t spent_cpu_ns;  /* by the VMs that it had before */
+    uint64_t deadline_ns;
+    struct guest *guest; /* owned */
+    struct vm_net *net;  /* owned; NULL = it has no network */
+    bool net_runs;
+    struct net_grant *grant; /* owned: what its network may, with its past; NULL = no network */
+    struct machine_events events;
+    void *arg;
+    enum vm_origin origin;
+    enum machine_state state;
+    bool warm;
+    bool broken;                      /* the guest's channel is dead */
+    struct guest_stream *warm_stream; /* of the step under way */
+    size_t warm_next;                 /* index of warmup_step() */
+    struct cgroup cgroup, net_cgroup; /* its VM's, its cloche-net's */
+    char cgroup_arg[VM_STATE_CGROUPS];
+    int uid_slot;        /* -1 = none */
+    uint64_t disk_bytes; /* what its claim was given */
+    char unwatched[160]; /* why its guest tells nothing; "" = it does */
+    struct vm_state saved;
+    struct cl_timer timeout;
+    struct cl_timer clock;   /* while CLAIMED: when to look at the guest's clock next */
+    uint64_t clock_asked_ns; /* 0 = no answer is awaited */
+    struct cl_timer reap;    /* until cgroup and uid are free */
+    int reap_tries;
+    struct cl_err why;     /* why we end it */
+    struct cl_err end_why; /* why it has ended, once its VM is gone */
+    struct cl_grave grave;
+};
+
+static inline const struct vm_driver *machine_driver(const struct machine *m)
+{
+    return m->template->driver;
+}
+
+/* End it, and that is why. */
+void machine_fail(struct machine *m, const struct cl_err *why);
+/* Guest memory that its VM's cgroup may hold: so many times, as each page counts that is in a
+ * snapshot as well. */
+int machine_limit_cgroup(struct machine *m, unsigned copies, struct cl_err *err) CL_MUST;
+unsigned machine_copies(const struct machine *m);
+/* A monitor for its body, from its template or from what is in `rest`; then let it start. */
+int machine_start_vm(struct machine *m, struct cl_err *err) CL_MUST;
+void machine_let_start(struct machine *m, uint64_t deadline_ns);
+int machine_start_net(struct machine *m, struct cl_err *err) CL_MUST;
+/* Its VM or its network has gone. */
+void machine_end_if_quiet(struct machine *m);
+
+/* machine_rest_io.c: */
+/* STORING, and its VM and network are gone. */
+void machine_come_to_rest(struct machine *m);
+/* WAKING, and its VM is up. */
+void machine_has_woken(struct machine *m);
+/* WAKING, and its VM has gone before it was up: its guest is as it was.  False when there is
+ * nothing to go back to. */
+bool machine_falls_asleep_again(struct machine *m, const struct cl_err *why);
+
+#endif

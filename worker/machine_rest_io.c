@@ -1,0 +1,171 @@
+/* worker/machine_rest_io.c - a machine to rest and back; see worker/machine.h. */
+#include "worker/machine_priv.h"
+
+static void tell_rest(struct machine *m, const struct cl_err *err)
+{
+    vm_done_fn *done = m->rest_done;
+    m->rest_done = NULL;
+    if (done)
+        done(m->rest_arg, err);
+}
+
+/* Its guest runs, or is about to in its frozen VM. */
+static void become_claimed_again(struct machine *m)
+{
+    m->state = MACHINE_CLAIMED;
+    cl_timer_stop(&m->timeout);
+    rest_free(m->rest);
+    m->rest = NULL;
+    guest_set_resting(m->guest, false);
+    m->clock_asked_ns = 0;
+    machine_check_clock(m);
+}
+
+/* The way to rest ends where it began. */
+static void stay_awake(struct machine *m, const struct cl_err *why)
+{
+    struct cl_err err = {0}, reason = *why;
+    if (machine_driver(m)->resume(m->vm, &err) < 0) {
+        machine_fail(m, &err);
+        return;
+    }
+    become_claimed_again(m);
+    (void)!machine_limit_cgroup(m, machine_copies(m),
+                                NULL); /* it may hold more than that for a moment */
+    tell_rest(m, &reason);
+}
+
+static void on_stored(void *arg, const struct cl_err *err)
+{
+    struct machine *m = arg;
+    m->is_stored = true;
+    if (err)
+        m->rest_why = *err;
+    machine_end_if_quiet(m);
+}
+
+static void on_saved(void *arg, const struct cl_err *err)
+{
+    struct machine *m = arg;
+    struct cl_err why = {0};
+    struct vm_stats stats;
+    if (m->state != MACHINE_SAVING)
+        return; /* it ends */
+    cl_timer_stop(&m->timeout);
+    if (err)
+        why = *err;
+    if (err || rest_seal(m->rest, &why) < 0) {
+        stay_awake(m, &why);
+        return;
+    }
+    if (machine_driver(m)->stats(m->vm, &stats, NULL) == 0)
+        m->spent_cpu_ns += stats.cpu_ns;
+    m->state = MACHINE_STORING;
+    m->is_stored = false;
+    if (rest_store(m->rest, m->host->state_dir, on_stored, m, &why) < 0)
+        stay_awake(m, &why);
+    else
+        machine_driver(m)->stop(m->vm);
+}
+
+int machine_rest(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err)
+{
+    CL_ASSERT(m->state == MACHINE_CLAIMED);
+    if (!machine_driver(m)->save)
+        return cl_fail(err, CL_E_UNIMPL, 0, "VMs of the driver '%s' cannot be paused",
+                       machine_driver(m)->name);
+    if (m->broken)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "the VM is ending");
+    if (rest_new(m->host->loop, &m->rest, err) < 0)
+        return -1;
+    if (machine_limit_cgroup(m, 2 * machine_copies(m), err) < 0 ||
+        machine_driver(m)->save(m->vm, rest_files(m->rest), on_saved, m, err) < 0) {
+        rest_free(m->rest);
+        m->rest = NULL;
+        return -1;
+    }
+    m->state = MACHINE_SAVING;
+    m->rest_done = done;
+    m->rest_arg = arg;
+    m->rest_why = (struct cl_err){0};
+    guest_set_resting(m->guest, true);
+    cl_timer_stop(&m->clock);
+    cl_timer_start(&m->timeout, m->host->start_timeout_ns);
+    return 0;
+}
+
+/* A monitor for what is in m->rest. */
+static int start_waking(struct machine *m, struct cl_err *err)
+{
+    if (machine_limit_cgroup(m, machine_copies(m), err) < 0 || machine_start_vm(m, err) < 0)
+        return -1;
+    m->state = MACHINE_WAKING;
+    cl_timer_start(&m->timeout, m->host->start_timeout_ns);
+    machine_let_start(m, m->deadline_ns);
+    return 0;
+}
+
+/* Once it is stored, or cannot be, and its VM and its network are gone. */
+void machine_come_to_rest(struct machine *m)
+{
+    struct cl_err why = {0};
+    if (!m->is_stored)
+        return;
+    vm_net_free(m->net);
+    m->net = NULL;
+    m->state = MACHINE_AT_REST;
+    if (m->rest_why.code == CL_OK)
+        tell_rest(m, NULL);
+    else if (start_waking(m, &why) < 0)
+        machine_fail(m, &why);
+}
+
+static void on_loaded(void *arg, const struct cl_err *err)
+{
+    struct machine *m = arg;
+    struct cl_err why = {0};
+    m->state = MACHINE_AT_REST;
+    if (!err && start_waking(m, &why) == 0)
+        return;
+    if (!err)
+        rest_drop(m->rest);
+    tell_rest(m, err ? err : &why);
+}
+
+int machine_wake(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err)
+{
+    CL_ASSERT(m->state == MACHINE_AT_REST);
+    if (rest_load(m->rest, on_loaded, m, err) < 0)
+        return -1;
+    m->state = MACHINE_LOADING;
+    m->rest_done = done;
+    m->rest_arg = arg;
+    return 0;
+}
+
+void machine_has_woken(struct machine *m)
+{
+    struct cl_err err = {0}, why = m->rest_why;
+    if (m->grant && machine_start_net(m, &err) < 0) { /* nobody would see its packets */
+        machine_fail(m, &err);
+        return;
+    }
+    become_claimed_again(m);
+    tell_rest(m, why.code ? &why : NULL);
+}
+
+bool machine_falls_asleep_again(struct machine *m, const struct cl_err *why)
+{
+    if (rest_bytes(m->rest) == 0 || !m->rest_done)
+        return false; /* it never got to the disk */
+    m->state = MACHINE_AT_REST;
+    cl_timer_stop(&m->timeout);
+    rest_drop(m->rest);
+    tell_rest(m, why);
+    return true;
+}
+
+uint64_t machine_rest_bytes(const struct machine *m)
+{
+    return m->rest ? rest_bytes(m->rest) : 0;
+}
