@@ -7,8 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "vmm/file.h"
-
 #ifndef MADV_POPULATE_READ /* Linux 5.14; a libc may be older */
 #define MADV_POPULATE_READ 22
 #endif
@@ -98,32 +96,33 @@ static int add(struct writer *w, uint32_t page)
 /* Compared in one go; most have not changed. */
 enum { PIECE_PAGES = 16 };
 
-static int store_mapped(struct writer *w, int memfd, uint32_t from, uint32_t to)
+static int store_mapped(struct writer *w, const uint8_t *before, uint32_t from, uint32_t to)
 {
-    static uint8_t before[PIECE_PAGES * PAGE];
     for (uint32_t page = from; page < to; page += PIECE_PAGES) {
         uint32_t n = CL_MIN((uint32_t)PIECE_PAGES, to - page);
-        const uint8_t *now = page_at(w->gm, page);
-        if (file_get(memfd, before, (size_t)n * PAGE, (uint64_t)page * PAGE) < 0)
-            return -1;
-        if (gm_is_same(before, now, (size_t)n * PAGE))
+        const uint8_t *now = page_at(w->gm, page), *was = before + (uint64_t)page * PAGE;
+        if (gm_is_same(was, now, (size_t)n * PAGE))
             continue;
         for (uint32_t i = 0; i < n; i++) {
             size_t at = (size_t)i * PAGE;
-            if (!gm_is_same(before + at, now + at, PAGE) && add(w, page + i) < 0)
+            if (!gm_is_same(was + at, now + at, PAGE) && add(w, page + i) < 0)
                 return -1;
         }
     }
     return 0;
 }
 
-/* Most of its pages were never used: all get the kernel's page of zeros in one call, which spares a
- * fault each.  (mincore() knows which they are, but takes one that is swapped out for one of them.)
- */
+/* Most of its pages were never used: all get the kernel's pages of zeros in one call, which spares
+ * a fault each, and huge ones where a whole piece was not.  (mincore() knows which they are, but
+ * takes one that is swapped out for one of them.) */
 static int store_own(struct writer *w, uint32_t from, uint32_t to)
 {
     static const uint8_t zeros[PAGE];
-    (void)madvise(page_at(w->gm, from), (size_t)(to - from) * PAGE, MADV_POPULATE_READ);
+    uint8_t *at = page_at(w->gm, from);
+    size_t n = (size_t)(to - from) * PAGE;
+    (void)madvise(at, n, MADV_HUGEPAGE); /* a host may have none */
+    (void)madvise(at, n, MADV_POPULATE_READ);
+    (void)madvise(at, n, MADV_NOHUGEPAGE); /* what it writes from now on goes into small ones */
     for (uint32_t page = from; page < to; page++) {
         if (!gm_is_same(page_at(w->gm, page), zeros, PAGE) && add(w, page) < 0)
             return -1;
@@ -136,27 +135,27 @@ static uint32_t pages_of(const struct guest_mem *gm)
     return (uint32_t)((gm->low + gm->high) / PAGE); /* GM_BYTES_MAX has 2^28 */
 }
 
-static int store_all(struct writer *w, int memfd, const struct page_runs *holes)
+static int store_all(struct writer *w, const uint8_t *before, const struct page_runs *holes)
 {
     uint32_t page = 0;
     for (uint32_t i = 0; i < holes->n; i++) { /* in order, and apart */
         struct page_run hole = holes->runs[i];
-        if (store_mapped(w, memfd, page, hole.first) < 0 ||
+        if (store_mapped(w, before, page, hole.first) < 0 ||
             store_own(w, hole.first, hole.first + hole.pages) < 0)
             return -1;
         page = hole.first + hole.pages;
     }
-    return store_mapped(w, memfd, page, pages_of(w->gm)) < 0 ? -1 : flush(w);
+    return store_mapped(w, before, page, pages_of(w->gm)) < 0 ? -1 : flush(w);
 }
 
-int delta_store(const struct guest_mem *gm, int memfd, const struct page_runs *holes, int fd,
-                struct cl_err *err)
+int delta_store(const struct guest_mem *gm, const uint8_t *before, const struct page_runs *holes,
+                int fd, struct cl_err *err)
 {
     static struct writer w; /* of the one main thread; too large for its stack */
     w = (struct writer){.gm = gm, .fd = fd};
     if (ftruncate(fd, 0) < 0)
         return cl_fail(err, CL_E_SYS, errno, "make the file of changed guest memory anew");
-    return store_all(&w, memfd, holes) < 0
+    return store_all(&w, before, holes) < 0
                ? cl_fail(err, CL_E_SYS, errno, "write what guest memory has become")
                : 0;
 }

@@ -28,10 +28,11 @@ _Static_assert(sizeof(struct delta_block) == 8192, "fixed in the file");
 int delta_check(const struct delta_block *block, uint32_t first, uint32_t end, uint32_t *ret_next,
                 struct cl_err *err) CL_MUST;
 
-/* Make `fd` anew as what this clone's memory is other than in memfd, the file that it was mapped
- * from, but for `holes`, where it has had memory of its own.  Nothing may write meanwhile. */
-int delta_store(const struct guest_mem *gm, int memfd, const struct page_runs *holes, int fd,
-                struct cl_err *err) CL_MUST;
+/* Make `fd` anew as what this clone's memory is other than `before`, a view of the file that it was
+ * mapped from, but for `holes`, where it has had memory of its own.  Nothing may write meanwhile.
+ */
+int delta_store(const struct guest_mem *gm, const uint8_t *before, const struct page_runs *holes,
+                int fd, struct cl_err *err) CL_MUST;
 /* Put the pages of such a file into a clone's memory, before it runs.  INVALID when it is none, or
  * one of more memory; then what it had so far is there. */
 int delta_load(const struct guest_mem *gm, int fd, struct cl_err *err) CL_MUST;

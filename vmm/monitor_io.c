@@ -101,6 +101,8 @@ static int get_ready(struct monitor *m, struct cl_err *err)
     for (size_t i = 0; i < CL_COUNT(done); i++)
         cl_closep(&m->fds[done[i]]);
     const bool is_template = m->setup.setup.flags & CONTROL_BOOT_OWN_RAM;
+    if (!is_template) /* else a snapshot needs it */
+        cl_closep(&m->fds[CONTROL_FD_RAM]);
     if (vm_ready(m->vm, err) < 0)
         return -1;
     int rc = cl_filter_enter(&vmm_filters[is_template ? VMM_THREAD_TEMPLATE : VMM_THREAD_MAIN]);

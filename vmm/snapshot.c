@@ -186,7 +186,7 @@ int vm_save_clone(struct vm *vm, int delta_fd, int state_fd, struct cl_err *err)
     if (!vm->config.restore)
         return cl_fail(err, CL_E_STATE, 0, "the machine was booted, it is no clone");
     vm->written.n = 0; /* of the template: what it foretold has been written */
-    if (delta_store(&vm->mem, vm->config.ram_fd, &vm->holes, delta_fd, err) < 0)
+    if (delta_store(&vm->mem, vm->before.iov_base, &vm->holes, delta_fd, err) < 0)
         return -1;
     return save_state(vm, state_fd, err);
 }

@@ -155,6 +155,19 @@ static int add_dirty(struct vm *vm, struct cl_err *err)
     return vm->dirty ? 0 : cl_fail(err, CL_E_NOMEM, 0, "a bit for each page");
 }
 
+/* For vm_save_clone(), when nothing can be mapped any more.  What the clone has not written is at
+ * both places the same page. */
+static int view_file(struct vm *vm, struct cl_err *err)
+{
+    const struct vm_config *c = &vm->config;
+    void *at = mmap(NULL, c->mem_bytes, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, c->ram_fd, 0);
+    if (at == MAP_FAILED)
+        return cl_fail(err, CL_E_SYS, errno, "map a view of guest memory");
+    vm->before = (struct iovec){at, c->mem_bytes};
+    (void)madvise(at, c->mem_bytes, MADV_DONTDUMP);
+    return 0;
+}
+
 /* Before the interrupt chip and the vCPUs: see vmm/kvm.h. */
 static int add_memory(struct vm *vm, struct cl_err *err)
 {
@@ -166,7 +179,7 @@ static int add_memory(struct vm *vm, struct cl_err *err)
     struct guest_mem *mem = &vm->mem;
     if (c->entry == VM_ENTRY_XENPV)
         gm_set_hole(mem, XENPV_HOLE, XENPV_HOLE_END);
-    if (alone && add_dirty(vm, err) < 0)
+    if ((alone && add_dirty(vm, err) < 0) || (c->restore && view_file(vm, err) < 0))
         return -1;
     if (vm_show_memory(vm, 0, err) < 0)
         return -1;
@@ -314,6 +327,8 @@ void vm_free(struct vm *vm)
     cl_closep(&vm->wake_fd);
     if (vm->constants.iov_base)
         (void)munmap(vm->constants.iov_base, vm->constants.iov_len);
+    if (vm->before.iov_base)
+        (void)munmap(vm->before.iov_base, vm->before.iov_len);
     gm_unmap(&vm->mem);
     (void)pthread_mutex_destroy(&vm->devices);
     cl_free(vm->dirty);

@@ -72,6 +72,7 @@ struct vm {
     short polled[VM_WIRES_NR];         /* what the main loop waits for on each */
 
     struct iovec constants; /* owned: of a boot's RAM file, what the kernel never writes */
+    struct iovec before;    /* owned: of a clone, its RAM file as it is (vmm/delta.h) */
     bool is_recording;      /* ram_fd holds the memory of vm_record() */
     uint64_t *dirty;        /* owned: of a boot in memory of its own, for KVM's log of its writes */
     struct page_runs written; /* since then; of a clone: what it will write */

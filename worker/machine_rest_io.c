@@ -1,6 +1,8 @@
 /* worker/machine_rest_io.c - a machine to rest and back; see worker/machine.h. */
 #include "worker/machine_priv.h"
 
+enum { REST_STATE_MIB = 64 /* of devices, with room */ };
+
 static void tell_rest(struct machine *m, const struct cl_err *err)
 {
     vm_done_fn *done = m->rest_done;
@@ -76,7 +78,8 @@ int machine_rest(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *
                        machine_driver(m)->name);
     if (m->broken)
         return cl_fail(err, CL_E_UNAVAILABLE, 0, "the VM is ending");
-    if (rest_new(m->host->loop, &m->rest, err) < 0)
+    uint64_t most = (m->template->memory_mib + REST_STATE_MIB) * CL_MIB;
+    if (rest_new(m->host->loop, most, &m->rest, err) < 0)
         return -1;
     if (machine_limit_cgroup(m, 2 * machine_copies(m), err) < 0 ||
         machine_driver(m)->save(m->vm, rest_files(m->rest), on_saved, m, err) < 0) {

@@ -26,8 +26,10 @@ struct rest;
 
 typedef void rest_done_fn(void *arg, const struct cl_err *err); /* err == NULL: done */
 
-/* Empty memfds, for a driver to write. */
-int rest_new(struct cl_loop *loop, struct rest **ret_rest, struct cl_err *err) CL_MUST;
+/* Empty memfds, for a driver to write; no more than `most` bytes of them are stored, since who
+ * wrote them had run a guest. */
+int rest_new(struct cl_loop *loop, uint64_t most, struct rest **ret_rest,
+             struct cl_err *err) CL_MUST;
 /* Stops what is under way; its `done` does not run any more.  NULL is a no-op. */
 void rest_free(struct rest *r);
 /* Valid from rest_new() until stored, and from loaded until rest_drop(). */

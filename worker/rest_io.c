@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <string.h>
@@ -40,6 +41,7 @@ enum job { JOB_NONE = 0, JOB_STORE, JOB_LOAD };
 
 struct rest {
     struct vm_rest files;
+    uint64_t most;
     uint64_t sizes[PARTS]; /* of the memfds, once stored */
     int file;              /* owned: -1 until it is stored */
     uint64_t file_bytes, pieces;
@@ -132,6 +134,8 @@ static int store_piece(struct rest *r, int fd, const struct head *head, struct c
     ssize_t got = pread(fd, r->buf->plain, head->bytes, (off_t)head->at);
     if (got != (ssize_t)head->bytes)
         return cl_fail(err, CL_E_SYS, got < 0 ? errno : EIO, "read what a VM has");
+    if (r->at + n > r->most)
+        return cl_fail(err, CL_E_GUEST, 0, "a VM left more than %" PRIu64 " bytes", r->most);
     if (!seal(r, head))
         return cl_fail(err, CL_E_NOMEM, 0, "AES-256-GCM");
     ssize_t put = pwrite(r->out, r->buf->sealed, n, (off_t)r->at);
@@ -279,12 +283,13 @@ static int make_files(struct rest *r, struct cl_err *err)
     return cl_fail(err, CL_E_SYS, sys, "memfd for a VM at rest");
 }
 
-int rest_new(struct cl_loop *loop, struct rest **ret_rest, struct cl_err *err)
+int rest_new(struct cl_loop *loop, uint64_t most, struct rest **ret_rest, struct cl_err *err)
 {
     struct rest *r = cl_zalloc(sizeof *r);
     if (!r)
         return cl_fail(err, CL_E_NOMEM, 0, "a VM at rest");
     r->file = r->out = r->files.memory = r->files.state = -1;
+    r->most = most;
     r->cipher = EVP_CIPHER_CTX_new();
     if (!r->cipher)
         (void)cl_fail(err, CL_E_NOMEM, 0, "cipher");

@@ -112,7 +112,7 @@ static int set_up(void **state)
 {
     (void)state;
     b = (struct bench){0};
-    return cl_loop_new(&b.loop, NULL) < 0 ? -1 : rest_new(b.loop, &b.rest, NULL);
+    return cl_loop_new(&b.loop, NULL) < 0 ? -1 : rest_new(b.loop, MEMORY, &b.rest, NULL);
 }
 
 static int tear_down(void **state)
@@ -244,7 +244,11 @@ static void test_it_may_go_at_any_moment(void **state)
     rest_free(b.rest);
     assert_int_equal(find_file(), -1);
     b.told = 0;
-    assert_int_equal(rest_new(b.loop, &b.rest, &err), 0);
+    assert_int_equal(rest_new(b.loop, RUN, &b.rest, &err), 0);
+    store(CL_E_GUEST); /* more than it may */
+    assert_non_null(strstr(b.text, "left more than"));
+    rest_free(b.rest);
+    assert_int_equal(rest_new(b.loop, MEMORY, &b.rest, &err), 0);
     store(CL_OK);
     assert_int_equal(b.told, 1); /* of this one */
     assert_int_equal(rest_load(b.rest, on_done, &b, &err), 0);
