@@ -371,6 +371,16 @@ def ended_on_the_way(c):
 
 
 @suite.scenario
+def a_worker_that_leaves(c):
+    box = Box(c.admin)
+    box.pause()
+    equal("a worker with one at rest ends in order", c.worker.stop(), 0)
+    c.worker.start()
+    check("… and so does the one at rest", until(lambda: box.state() == "ENDED", 60), box.state())
+    c.await_ready()
+
+
+@suite.scenario
 def a_worker_that_dies(c):
     box, awake = Box(c.admin), Box(c.admin)
     box.pause()
