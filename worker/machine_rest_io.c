@@ -1,7 +1,17 @@
 /* worker/machine_rest_io.c - a machine to rest and back; see worker/machine.h. */
 #include "worker/machine_priv.h"
 
-enum { REST_STATE_MIB = 64 /* of devices, with room */ };
+enum {
+    REST_STATE_MIB = 64, /* of devices, with room */
+    REST_MIB_MS = 10,    /* to write or read one of memory, on a host that is slow or busy */
+};
+
+/* Large guests take longer, and to end one for that would lose all that it has. */
+static void limit_time(struct machine *m)
+{
+    uint64_t of_memory = (uint64_t)m->template->memory_mib * REST_MIB_MS * CL_NS_PER_MS;
+    cl_timer_start(&m->timeout, m->host->start_timeout_ns + of_memory);
+}
 
 static void tell_rest(struct machine *m, const struct cl_err *err)
 {
@@ -32,8 +42,8 @@ static void stay_awake(struct machine *m, const struct cl_err *why)
         return;
     }
     become_claimed_again(m);
-    (void)!machine_limit_cgroup(m, machine_copies(m),
-                                NULL); /* it may hold more than that for a moment */
+    /* Refused while it holds more than that: then the limit stays. */
+    (void)!machine_limit_cgroup(m, machine_copies(m), NULL);
     tell_rest(m, &reason);
 }
 
@@ -93,7 +103,7 @@ int machine_rest(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *
     m->rest_why = (struct cl_err){0};
     guest_set_resting(m->guest, true);
     cl_timer_stop(&m->clock);
-    cl_timer_start(&m->timeout, m->host->start_timeout_ns);
+    limit_time(m);
     return 0;
 }
 
@@ -103,7 +113,7 @@ static int start_waking(struct machine *m, struct cl_err *err)
     if (machine_limit_cgroup(m, machine_copies(m), err) < 0 || machine_start_vm(m, err) < 0)
         return -1;
     m->state = MACHINE_WAKING;
-    cl_timer_start(&m->timeout, m->host->start_timeout_ns);
+    limit_time(m);
     machine_let_start(m, m->deadline_ns);
     return 0;
 }
