@@ -276,7 +276,7 @@ const struct cli_command sandbox_commands[] = {
      "`cloche\n"
      "repl` are kept, and nothing runs.  It holds no vCPU, memory or sandbox of the quota then, "
      "but\n"
-     "its memory's size as disk.  Commands that run stand still and go on when it does; "
+     "its image, of some MiB, as disk.  Commands that run stand still and go on when it does; "
      "connections\n"
      "of its network end.  It ends when its time is over, or with its worker's process.\n\n"
      "  cloche sandbox pause sbx_01...\n"
