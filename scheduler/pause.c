@@ -512,22 +512,33 @@ static void on_kept(void *arg, const Cloche__V1__ExecAnswer *answer, const struc
     } else if (!u) {
         api_fail_with(a, CL_E_NOTFOUND, "sandbox '%s' has just ended", a->object);
     } else {
-        sandbox_extended(u, answer, r->ttl_ns);
+        sandbox_extended(u, answer, r->ttl_ns ? r->ttl_ns : u->record->ttl_ns);
         reply_resumed(a, u, false);
     }
     api_release(a);
 }
 
-/* It runs: what is asked for is there, but for the time to live. */
+/* It runs, as far as this process knows: its worker may be about to pause it for one that died. */
 static void keep_running(struct api_call *a, struct unit *u, uint64_t ttl_ns)
 {
+    Cloche__V1__ExecCommand cmd = CLOCHE__V1__EXEC_COMMAND__INIT;
+    Cloche__V1__ResumeCommand resume = CLOCHE__V1__RESUME_COMMAND__INIT;
     struct cl_err err = {0};
-    if (check_running(u, &err) < 0)
+    if (check_running(u, &err) < 0) {
         api_fail(a, &err);
-    else if (ttl_ns)
+    } else if (unit_worker(u)->minor >= WORKER_MINOR_PAUSE) {
+        resume.ttl_ns = ttl_ns;
+        cmd.unit_id = u->id;
+        cmd.what_case = CLOCHE__V1__EXEC_COMMAND__WHAT_RESUME;
+        cmd.resume = &resume;
+        api_hold(a);
+        if (worker_request(unit_worker(u), &cmd, on_kept, a, &err) < 0)
+            on_kept(a, NULL, &err);
+    } else if (ttl_ns) {
         sandbox_ask_extend(a, u, ttl_ns, on_kept);
-    else
+    } else {
         reply_resumed(a, u, false);
+    }
 }
 
 void sandbox_resume(struct api_call *a)

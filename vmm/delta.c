@@ -38,6 +38,31 @@ int delta_check(const struct delta_block *block, uint32_t first, uint32_t end, u
     return 0;
 }
 
+/* --- bytes ---------------------------------------------------------------------------------- */
+
+typedef ssize_t move_fn(int fd, const struct iovec *iov, int n, off_t at); /* preadv(), pwritev() */
+
+/* All of iov, which is used up, though one call moves 2 GiB at the most.  ENODATA at a file's end.
+ */
+static int move_all(move_fn *move, int fd, struct iovec *iov, size_t n, uint64_t *at)
+{
+    for (size_t i = 0; i < n;) {
+        ssize_t moved = move(fd, iov + i, (int)(n - i), (off_t)*at);
+        if (moved == 0)
+            errno = ENODATA;
+        if (moved == 0 || (moved < 0 && errno != EINTR))
+            return -1;
+        *at += moved > 0 ? (uint64_t)moved : 0;
+        for (; moved > 0 && (size_t)moved >= iov[i].iov_len; i++)
+            moved -= (ssize_t)iov[i].iov_len;
+        if (moved > 0) {
+            iov[i].iov_base = (uint8_t *)iov[i].iov_base + moved;
+            iov[i].iov_len -= (size_t)moved;
+        }
+    }
+    return 0;
+}
+
 /* --- storing -------------------------------------------------------------------------------- */
 
 struct writer {
@@ -48,24 +73,6 @@ struct writer {
     struct iovec iov[1 + DELTA_RUNS];
 };
 
-/* All of iov, though one call takes 2 GiB at the most. */
-static int put_all(int fd, struct iovec *iov, size_t n, uint64_t *at)
-{
-    for (size_t i = 0; i < n;) {
-        ssize_t put = pwritev(fd, iov + i, (int)(n - i), (off_t)*at);
-        if (put < 0 && errno != EINTR)
-            return -1;
-        *at += put > 0 ? (uint64_t)put : 0;
-        for (; put > 0 && i < n && (size_t)put >= iov[i].iov_len; i++)
-            put -= (ssize_t)iov[i].iov_len;
-        if (put > 0) {
-            iov[i].iov_base = (uint8_t *)iov[i].iov_base + put;
-            iov[i].iov_len -= (size_t)put;
-        }
-    }
-    return 0;
-}
-
 static int flush(struct writer *w)
 {
     if (w->block.n == 0)
@@ -74,7 +81,7 @@ static int flush(struct writer *w)
     for (uint32_t i = 0; i < w->block.n; i++)
         w->iov[1 + i] = (struct iovec){page_at(w->gm, w->block.runs[i].first),
                                        (size_t)w->block.runs[i].pages * PAGE};
-    if (put_all(w->fd, w->iov, 1 + w->block.n, &w->at) < 0)
+    if (move_all(pwritev, w->fd, w->iov, 1 + w->block.n, &w->at) < 0)
         return -1;
     memset(&w->block, 0, sizeof w->block);
     return 0;
@@ -162,39 +169,20 @@ int delta_store(const struct guest_mem *gm, const uint8_t *before, const struct 
 
 /* --- loading -------------------------------------------------------------------------------- */
 
-static int get_all(int fd, struct iovec *iov, size_t n, uint64_t *at)
-{
-    for (size_t i = 0; i < n;) {
-        ssize_t got = preadv(fd, iov + i, (int)(n - i), (off_t)*at);
-        if (got == 0)
-            errno = ENODATA;
-        if (got == 0 || (got < 0 && errno != EINTR))
-            return -1;
-        *at += got > 0 ? (uint64_t)got : 0;
-        for (; got > 0 && i < n && (size_t)got >= iov[i].iov_len; i++)
-            got -= (ssize_t)iov[i].iov_len;
-        if (got > 0) {
-            iov[i].iov_base = (uint8_t *)iov[i].iov_base + got;
-            iov[i].iov_len -= (size_t)got;
-        }
-    }
-    return 0;
-}
-
 static int load_block(const struct guest_mem *gm, int fd, uint64_t *at, uint32_t *page,
                       struct cl_err *err)
 {
     static struct delta_block block; /* as above */
     static struct iovec iov[DELTA_RUNS];
     iov[0] = (struct iovec){&block, sizeof block};
-    if (get_all(fd, iov, 1, at) < 0)
+    if (move_all(preadv, fd, iov, 1, at) < 0)
         return cl_fail(err, CL_E_INVALID, errno, "read a delta of memory");
     if (delta_check(&block, *page, pages_of(gm), page, err) < 0)
         return -1;
     for (uint32_t i = 0; i < block.n; i++)
         iov[i] =
             (struct iovec){page_at(gm, block.runs[i].first), (size_t)block.runs[i].pages * PAGE};
-    if (get_all(fd, iov, block.n, at) < 0)
+    if (move_all(preadv, fd, iov, block.n, at) < 0)
         return cl_fail(err, CL_E_INVALID, errno, "read a delta of memory");
     return 0;
 }

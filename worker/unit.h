@@ -77,6 +77,7 @@ struct unit {
     unsigned users;                      /* relays that hold it */
     struct cl_list waiters;              /* of struct unit_waiter: told at each change */
     struct cl_list changes;              /* of struct unit_change: pause or resume, under way */
+    struct cl_list resumes;              /* ... to be resumed as soon as it is paused */
 };
 
 struct exec_slot {
@@ -153,8 +154,8 @@ struct unit_change {
 };
 int unit_pause(struct unit *u, const Cloche__V1__PauseCommand *pause, struct unit_change *change,
                struct cl_err *err) CL_MUST;
-/* Let it go on; ttl_ns 0 = as before.  On an error it stays paused.  The caller has seen that there
- * is room. */
+/* Let it go on, also as soon as a pause under way is done; ttl_ns 0 = as before.  On an error it
+ * stays paused.  The caller has seen that there is room. */
 int unit_resume(struct unit *u, uint64_t ttl_ns, struct unit_change *change,
                 struct cl_err *err) CL_MUST;
 bool unit_is_paused(const struct unit *u);

@@ -99,10 +99,10 @@ static void abort_execs(struct unit *u)
     }
 }
 
-static void tell_changes(struct unit *u, const struct cl_err *err)
+static void tell_changes(struct cl_list *changes, const struct cl_err *err)
 {
-    while (!cl_list_empty(&u->changes)) {
-        struct unit_change *c = CL_LIST_ENTRY(u->changes.next, struct unit_change, link);
+    while (!cl_list_empty(changes)) {
+        struct unit_change *c = CL_LIST_ENTRY(changes->next, struct unit_change, link);
         cl_list_unlink(&c->link);
         c->done(c->arg, err);
     }
@@ -113,7 +113,8 @@ static void become_ended(struct unit *u)
 {
     struct cl_err over = {0};
     (void)cl_fail(&over, CL_E_STATE, 0, "the sandbox ended: %.200s", u->message);
-    tell_changes(u, &over);
+    tell_changes(&u->changes, &over);
+    tell_changes(&u->resumes, &over);
     abort_execs(u);
     count(u, false);
     cl_timer_stop(&u->timer);
@@ -469,6 +470,7 @@ int unit_assign(struct units *us, const Cloche__V1__Assign *assign, uint64_t dea
     cl_list_init(&u->execs);
     cl_list_init(&u->waiters);
     cl_list_init(&u->changes);
+    cl_list_init(&u->resumes);
     const Cloche__V1__Resources *r = assign->resources;
     struct pool_want want = {.template = u->assign->template_,
                              .memory_mib = r ? r->memory_mib : 0,
@@ -635,6 +637,48 @@ static void run_again(struct unit *u)
     unit_touch(u);
 }
 
+static void has_resumed(void *arg, const struct cl_err *err)
+{
+    struct unit *u = arg;
+    if (err) {
+        count(u, false);
+        set_state(u, UNIT_PAUSED);
+        uint64_t now = cl_now_ns();
+        cl_timer_start(&u->timer, u->expires_ns > now ? u->expires_ns - now : 0);
+        u->units->events.on_room(u->units->arg);
+    } else {
+        run_again(u);
+    }
+    log_event(LOG_UNIT_RESUMED, "unit=%s text='%s'", u->assign->unit_id, err ? err->text : "");
+    tell_changes(&u->changes, err);
+}
+
+static int begin_resume(struct unit *u, struct cl_err *err)
+{
+    if (machine_wake(u->machine, has_resumed, u, err) < 0)
+        return -1;
+    count(u, true);
+    set_state(u, UNIT_RESUMING);
+    u->units->events.on_room(u->units->arg);
+    return 0;
+}
+
+/* For who asked for that while it was being paused. */
+static void resume_again(struct unit *u)
+{
+    struct cl_err err = {0};
+    if (cl_list_empty(&u->resumes))
+        return;
+    if (u->state == UNIT_PAUSED && begin_resume(u, &err) == 0) {
+        CL_LIST_FOREACH (node, &u->resumes) {
+            cl_list_unlink(node);
+            cl_list_push(&u->changes, node);
+        }
+        return;
+    }
+    tell_changes(&u->resumes, err.code ? &err : NULL); /* or it runs: it could not be paused */
+}
+
 static void has_paused(void *arg, const struct cl_err *err)
 {
     struct unit *u = arg;
@@ -649,23 +693,8 @@ static void has_paused(void *arg, const struct cl_err *err)
     }
     log_event(LOG_UNIT_PAUSED, "unit=%s bytes=%llu text='%s'", u->assign->unit_id,
               (unsigned long long)unit_image_bytes(u), err ? err->text : "");
-    tell_changes(u, err);
-}
-
-static void has_resumed(void *arg, const struct cl_err *err)
-{
-    struct unit *u = arg;
-    if (err) {
-        count(u, false);
-        set_state(u, UNIT_PAUSED);
-        uint64_t now = cl_now_ns();
-        cl_timer_start(&u->timer, u->expires_ns > now ? u->expires_ns - now : 0);
-        u->units->events.on_room(u->units->arg);
-    } else {
-        run_again(u);
-    }
-    log_event(LOG_UNIT_RESUMED, "unit=%s text='%s'", u->assign->unit_id, err ? err->text : "");
-    tell_changes(u, err);
+    tell_changes(&u->changes, err);
+    resume_again(u);
 }
 
 int unit_pause(struct unit *u, const Cloche__V1__PauseCommand *pause, struct unit_change *change,
@@ -700,19 +729,12 @@ int unit_resume(struct unit *u, uint64_t ttl_ns, struct unit_change *change, str
         change->done(change->arg, NULL);
         return 0;
     }
-    if (u->state == UNIT_PAUSING)
-        return cl_fail(err, CL_E_STATE, 0, "the sandbox is being paused; try again in a moment");
-    if (u->state != UNIT_RESUMING && u->state != UNIT_PAUSED)
+    if (u->state != UNIT_RESUMING && u->state != UNIT_PAUSED && u->state != UNIT_PAUSING)
         return unit_check_runs(u, err);
-    if (u->state == UNIT_PAUSED && machine_wake(u->machine, has_resumed, u, err) < 0)
+    if (u->state == UNIT_PAUSED && begin_resume(u, err) < 0)
         return -1;
     u->assign->ttl_ns = ttl_ns ? ttl_ns : u->assign->ttl_ns;
-    if (u->state == UNIT_PAUSED) {
-        count(u, true);
-        set_state(u, UNIT_RESUMING);
-        u->units->events.on_room(u->units->arg);
-    }
-    cl_list_push(&u->changes, &change->link);
+    cl_list_push(u->state == UNIT_PAUSING ? &u->resumes : &u->changes, &change->link);
     return 0;
 }
 

@@ -219,6 +219,23 @@ def follow(stream):
     return f
 
 
+class Listener(threading.Thread):
+    """Follows a stream of Attach for as long as it comes."""
+
+    def __init__(self, stream):
+        super().__init__(daemon=True)
+        self.stream, self.seen = stream, Followed()
+        self.start()
+
+    def run(self):
+        with contextlib.suppress(grpc.RpcError):  # the sandbox is killed under it
+            for event in self.stream:
+                self.seen.take(event)
+
+    def lines(self):
+        return bytes(self.seen.out).decode().split("\n")[:-1]
+
+
 def run(client, *argv, timeout_rpc=120, detach=False, key="", **kw):
     request = pb.RunRequest(spec=spec(*argv, **kw), detach_on_disconnect=detach, idempotency_key=key)
     return follow(client.jobs.Run(request, timeout=timeout_rpc))

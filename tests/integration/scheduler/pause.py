@@ -117,9 +117,9 @@ def a_pause_gives_the_quota_back_and_a_resume_takes_it(c):
         equal("it holds what it held", s.held(), running)
         answer = box.resume()
         equal("a running one is resumed as well", (answer.was_paused, answer.sandbox.state), (False, pb.UNIT_STATE_RUNNING))
-        equal("… without its worker", len(s.w.asked_for("resume")), 1)
-        equal("… but with a time to live it is an Extend", box.resume(ttl_ns=9 * SECOND).was_paused, False)
-        equal("… of that", s.w.asked_for("extend")[0].extend.ttl_ns, 9 * SECOND)
+        equal("… by its worker, which knows", len(s.w.asked_for("resume")), 2)
+        equal("… and with a time to live it is an Extend", box.resume(ttl_ns=9 * SECOND).was_paused, False)
+        equal("… of that", s.w.asked_for("resume")[2].resume.ttl_ns, 9 * SECOND)
         whole = {"unit": box.id, "bytes": 300 * MIB + MIB // 2, "keep_ms": 3600000}
         check("the pause is in the log", s.has_event("unit.pause", **whole), s.events("unit.pause"))
         check("the resume is in the log", s.has_event("unit.resume", unit=box.id), s.events("unit.resume"))
@@ -429,11 +429,12 @@ def many_uses_wake_it_once(c):
         err = error_of(box.pause)
         check("it is not paused meanwhile", code_of(err) == "UNAVAILABLE" and "being resumed" in err.details(), err)
         s.w.rest(box.id, False)
+        s.w.answers["resume"] = done
         s.w.answer(s.w.asked_for("resume")[0], done)
         thread.join()
         equal("all calls went on", len([r for r in got if r is not None]), 16)
         equal("… once each", (len(s.w.asked_for("start")), len(s.w.asked_for("file")), len(s.w.opened)), (4, 4, 4))
-        equal("its worker was asked once", len(s.w.asked_for("resume")), 1)
+        equal("its worker was asked once, and by each Resume", len(s.w.asked_for("resume")), 1 + 4)
         equal("… and the log has it once", len(s.events("unit.resume")), 1)
 
         s.doze(box)
@@ -441,7 +442,7 @@ def many_uses_wake_it_once(c):
         left = error_of(box.start, timeout=1)
         equal("when its only caller leaves", code_of(left), "DEADLINE_EXCEEDED")
         s.w.rest(box.id, False)
-        s.w.answer(s.w.asked_for("resume")[1], done)
+        s.w.answer(s.w.asked_for("resume")[-1], done)
         check("… it is woken all the same", box.is_in(pb.UNIT_STATE_RUNNING), box.get())
         equal("… and nothing is started in it", len(s.w.asked_for("start")), 4)
 
