@@ -441,6 +441,7 @@ def many_uses_wake_it_once(c):
         s.w.answers["resume"] = None
         left = error_of(box.start, timeout=1)
         equal("when its only caller leaves", code_of(left), "DEADLINE_EXCEEDED")
+        time.sleep(0.5)  # its scheduler has heard of that
         s.w.rest(box.id, False)
         s.w.answer(s.w.asked_for("resume")[-1], done)
         check("… it is woken all the same", box.is_in(pb.UNIT_STATE_RUNNING), box.get())
