@@ -240,7 +240,7 @@ def many_streams_at_once(c):
         raw.post(stream, *a.request("tools/list"))
     equal("100 streams of one connection are answered", {raw.status(s) for s in streams}, {200})
     check("each to its end", until(lambda: all(raw.ended(s) for s in streams), 20))
-    equal("with the tools", {len(json.loads(raw.text(s))["result"]["tools"]) for s in streams}, {11})
+    equal("with the tools", {len(json.loads(raw.text(s))["result"]["tools"]) for s in streams}, {13})
     sandbox = a.tool("sandbox_create", template="base").data["sandbox_id"]
     raw.post(201, *a.request("tools/call", {"name": "exec", "arguments": {"sandbox_id": sandbox, "command": "sleep 10; echo slow"}}))
     raw.post(203, *a.request("tools/list"))

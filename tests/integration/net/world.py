@@ -49,9 +49,13 @@ class Rule(ctypes.Structure):
                 ("port_last", ctypes.c_uint16), ("range", Range), ("name", ctypes.c_char * 254)]
 
 
+class Past(ctypes.Structure):
+    _fields_ = [("number", ctypes.c_uint64), ("sent", ctypes.c_uint64), ("received", ctypes.c_uint64), ("flow", ctypes.c_uint64)]
+
+
 class Grant(ctypes.Structure):
     _fields_ = [("version", ctypes.c_uint32), ("n_rules", ctypes.c_uint32), ("n_private", ctypes.c_uint32),
-                ("n_servers", ctypes.c_uint32), ("egress_bytes", ctypes.c_uint64), ("private_ranges", Range * 16),
+                ("n_servers", ctypes.c_uint32), ("egress_bytes", ctypes.c_uint64), ("past", Past), ("private_ranges", Range * 16),
                 ("servers", ctypes.c_uint32 * 3), ("rules", Rule * 32)]
 
 
@@ -80,7 +84,7 @@ def rule(target, first=443, last=None, protocol=TCP):
 
 
 def grant(*rules, egress=1 << 60, servers=(SERVER,), private=("203.0.113.0/24",)):
-    made = Grant(version=1, n_rules=len(rules), n_private=len(private), n_servers=len(servers), egress_bytes=egress)
+    made = Grant(version=2, n_rules=len(rules), n_private=len(private), n_servers=len(servers), egress_bytes=egress)
     for i, one in enumerate(rules):
         made.rules[i] = one
     for i, one in enumerate(private):
