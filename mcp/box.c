@@ -528,6 +528,13 @@ static void fail_asked(struct mcp_call *c, const struct cl_err *err)
     mcp_end_tool_error(c, err);
 }
 
+/* A large guest's memory takes its time. */
+static void ask_patiently(struct mcp_call *c, struct mcp_ask_spec *ask)
+{
+    ask->timeout_ns = PAUSE_S * CL_NS_PER_S;
+    (void)!mcp_ask(c, ask, NULL);
+}
+
 static void on_paused(struct mcp_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
     if (err) {
@@ -551,11 +558,8 @@ static void pause_box(struct mcp_call *c)
     m.sandbox_id = c->box;
     m.keep_ns = mcp_seconds_ns(c->args, "keep_seconds", 0);
     mcp_progress(c, "pausing the sandbox");
-    struct mcp_ask_spec ask = {.method = &pause,
-                               .request = &m.base,
-                               .timeout_ns = PAUSE_S * CL_NS_PER_S,
-                               .on_end = on_paused};
-    (void)!mcp_ask(c, &ask, NULL);
+    ask_patiently(
+        c, &(struct mcp_ask_spec){.method = &pause, .request = &m.base, .on_end = on_paused});
 }
 
 void mcp_tool_sandbox_pause(struct mcp_call *c)
@@ -587,11 +591,8 @@ static void resume_box(struct mcp_call *c)
     m.sandbox_id = c->box;
     m.ttl_ns = mcp_seconds_ns(c->args, "ttl_seconds", 0);
     mcp_progress(c, "resuming the sandbox");
-    struct mcp_ask_spec ask = {.method = &resume,
-                               .request = &m.base,
-                               .timeout_ns = PAUSE_S * CL_NS_PER_S,
-                               .on_end = on_resumed};
-    (void)!mcp_ask(c, &ask, NULL);
+    ask_patiently(
+        c, &(struct mcp_ask_spec){.method = &resume, .request = &m.base, .on_end = on_resumed});
 }
 
 void mcp_tool_sandbox_resume(struct mcp_call *c)
