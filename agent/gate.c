@@ -157,6 +157,9 @@ int gate_admit(struct gate *gate, const Cloche__V1__GuestFrame *frame, enum gate
     case CLOCHE__V1__GUEST_FRAME__BODY_STATS:
     case CLOCHE__V1__GUEST_FRAME__BODY_PONG:
     case CLOCHE__V1__GUEST_FRAME__BODY_EVENTS:
+    case CLOCHE__V1__GUEST_FRAME__BODY_DIAL:
+    case CLOCHE__V1__GUEST_FRAME__BODY_DIALED:
+    case CLOCHE__V1__GUEST_FRAME__BODY_HUNG_UP:
     case _CLOCHE__V1__GUEST_FRAME__BODY__CASE_IS_INT_SIZE:
         break;
     }
