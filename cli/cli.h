@@ -43,6 +43,8 @@ struct cli_opts {
     struct arg_list env, labels, net;
     uint64_t egress;
     const char *workdir, *upload, *user, *idempotency_key;
+    /* sandbox forward, sandbox url */
+    const char *domain;
     /* repl */
     const char *language, *sandbox;
     /* tenants, keys */
@@ -77,6 +79,8 @@ extern const size_t host_commands_n, job_commands_n, sandbox_commands_n, file_co
 extern const size_t tenant_commands_n, template_commands_n, audit_commands_n, doctor_commands_n;
 extern const size_t fleet_commands_n, code_commands_n;
 
+extern const struct cli_command port_commands[];
+extern const size_t port_commands_n;
 extern const struct cli_command vm_commands[];
 extern const size_t vm_commands_n;
 

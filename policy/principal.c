@@ -90,12 +90,16 @@ int principal_tenant(const struct principal *p, const char *asked, const char **
     return 0;
 }
 
+bool key_facts_are_live(const struct key_facts *facts, uint64_t now_ms)
+{
+    return !facts->revoked && (facts->expires_ms == 0 || now_ms < facts->expires_ms);
+}
+
 int key_facts_check(const struct key_facts *facts, const uint8_t mac[static API_KEY_MAC],
                     uint64_t now_ms, struct cl_err *err)
 {
     bool equal = api_key_mac_equal(facts->mac, mac);
-    bool live = !facts->revoked && (facts->expires_ms == 0 || now_ms < facts->expires_ms);
-    if (equal && live)
+    if (equal && key_facts_are_live(facts, now_ms))
         return 0;
     return cl_fail(err, CL_E_UNAUTH, 0, "the API key is not valid");
 }

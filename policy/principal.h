@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/id.h"
 #include "base/util.h"
 #include "policy/key.h"
 
@@ -33,6 +34,10 @@ struct principal {
     char subject[PRINCIPAL_NAME]; /* who the key was made for */
     uint32_t scopes;              /* enum scope */
     char key_id[API_KEY_ID];      /* PRINCIPAL_BY_TOKEN when no key was used */
+    /* By a link (policy/link.h) that this key made: this one sandbox, and of it this port (0 =
+     * every one); "" otherwise. */
+    char link_sandbox[CL_ID_MAX];
+    uint32_t link_port;
 };
 #define PRINCIPAL_BY_TOKEN "token"
 
@@ -54,5 +59,7 @@ struct key_facts {
 /* 0 when the presented MAC opens it now; UNAUTH otherwise, with one text for every reason. */
 int key_facts_check(const struct key_facts *facts, const uint8_t mac[static API_KEY_MAC],
                     uint64_t now_ms, struct cl_err *err) CL_MUST;
+/* Is it still one: neither revoked nor over? */
+bool key_facts_are_live(const struct key_facts *facts, uint64_t now_ms);
 
 #endif

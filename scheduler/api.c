@@ -159,10 +159,10 @@ void api_fail_with(struct api_call *a, enum cl_code code, const char *fmt, ...)
 static const struct {
     const struct api_method *methods;
     const size_t *n;
-} services[] = {{job_api, &job_api_n},           {sandbox_api, &sandbox_api_n},
-                {exec_api, &exec_api_n},         {file_api, &file_api_n},
-                {template_api, &template_api_n}, {tenant_api, &tenant_api_n},
-                {fleet_api, &fleet_api_n},       {code_api, &code_api_n}};
+} services[] = {
+    {job_api, &job_api_n},     {sandbox_api, &sandbox_api_n},   {exec_api, &exec_api_n},
+    {file_api, &file_api_n},   {template_api, &template_api_n}, {tenant_api, &tenant_api_n},
+    {fleet_api, &fleet_api_n}, {code_api, &code_api_n},         {port_api, &port_api_n}};
 
 static const struct api_method *find_method(const char *path)
 {
@@ -256,6 +256,10 @@ static void take(struct api_call *a, const ProtobufCMessage *msg)
 {
     struct cl_err err = {0};
     bool is_first = !a->object[0];
+    if (is_first && a->p.link_sandbox[0] && strcmp(a->p.link_sandbox, sandbox_of(msg)) != 0) {
+        api_fail_with(a, CL_E_DENIED, "the link is of another sandbox");
+        return;
+    }
     struct unit *asleep = a->m->wakes && is_first ? sandbox_use(a, sandbox_of(msg)) : NULL;
     if (!asleep) {
         a->m->on_message(a, msg);
@@ -326,6 +330,7 @@ int api_serve(struct sched *s, struct cl_err *err)
         for (size_t j = 0; j < *services[i].n; j++) {
             const struct api_method *m = &services[i].methods[j];
             CL_ASSERT(n < METHODS_MAX && (!m->wakes || sandbox_field(m->in)));
+            CL_ASSERT(!m->takes_links || (m->wakes && m->client_streams));
             methods[n++] = (struct rpc_method){
                 .path = m->path,
                 .in = m->in,

@@ -25,6 +25,7 @@ struct api_method {
     bool changes; /* audited before it is answered */
     bool client_streams, server_streams;
     bool wakes;             /* it needs the sandbox that it (or its first message) names to run */
+    bool takes_links;       /* streams of clients: a link to that sandbox will do */
     api_handler_fn *handle; /* authenticated; `request` is there unless it streams */
     void (*on_message)(struct api_call *a, const ProtobufCMessage *msg); /* client streams */
     void (*on_half_close)(struct api_call *a);
@@ -67,9 +68,9 @@ int api_serve(struct sched *s, struct cl_err *err) CL_MUST;
 
 /* The tables, one a service. */
 extern const struct api_method job_api[], sandbox_api[], exec_api[], file_api[], template_api[],
-    tenant_api[], fleet_api[], code_api[];
+    tenant_api[], fleet_api[], code_api[], port_api[];
 extern const size_t job_api_n, sandbox_api_n, exec_api_n, file_api_n, template_api_n, tenant_api_n,
-    fleet_api_n, code_api_n;
+    fleet_api_n, code_api_n, port_api_n;
 
 /* --- helpers of the services ------------------------------------------------------------------ */
 

@@ -1,5 +1,5 @@
-/* scheduler/auth.c - credential -> principal: API keys, looked up in the books, and tokens of an
- * authorization server (scheduler/tokens.h).
+/* scheduler/auth.c - credential -> principal: API keys, looked up in the books, links that a key
+ * made (policy/link.h), and tokens of an authorization server (scheduler/tokens.h).
  *
  * A key's row is believed for KEY_FRESH_MS, so a revocation is in force within that time on every
  * scheduler.
@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "observability/log.h"
+#include "policy/link.h"
 #include "scheduler/api.h"
 
 enum { KEY_FRESH_MS = 500, KEYS_CACHED = 4096 };
@@ -20,11 +21,18 @@ struct cached_key {
     uint64_t loaded_ns;
 };
 
+/* What a call shows: a key, or a link and with it the id of the key that made it. */
+struct claim {
+    struct api_key key; /* of a link only the id */
+    struct link_facts link;
+    bool by_link;
+};
+
 /* One call that waits for the books. */
 struct waiter {
     struct sched *s;
     struct api_call *a; /* held */
-    struct api_key key;
+    struct claim claim;
     enum scope scope;
     auth_fn *fn;
 };
@@ -65,23 +73,36 @@ static void let_in(struct sched *s, struct rpc_call *call, const struct principa
     rpc_call_finish(call, &err);
 }
 
-/* --- API keys -----------------------------------------------------------------------------------
+/* --- API keys, and links ------------------------------------------------------------------------
  */
 
+static int check_claim(const struct sched *s, const struct claim *claim,
+                       const struct books_key *row, struct cl_err *err)
+{
+    uint8_t mac[API_KEY_MAC];
+    uint64_t now_ms = cl_wall_ns() / CL_NS_PER_MS;
+    struct key_facts facts = {.expires_ms = row->expires_ms, .revoked = row->revoked};
+    memcpy(facts.mac, row->mac, sizeof facts.mac);
+    if (!claim->by_link)
+        return api_key_mac(&claim->key, s->pepper, sizeof s->pepper, mac, err) < 0
+                   ? -1
+                   : key_facts_check(&facts, mac, now_ms, err);
+    return key_facts_are_live(&facts, now_ms)
+               ? 0
+               : cl_fail(err, CL_E_UNAUTH, 0, "the key that made this link is not valid any more");
+}
+
 /* The row is fresh: compare, check the scope, go on. */
-static void judge(struct sched *s, struct rpc_call *call, const struct api_key *key,
+static void judge(struct sched *s, struct rpc_call *call, const struct claim *claim,
                   const struct books_key *row, enum scope scope, auth_fn *fn)
 {
     struct cl_err err = {0};
-    uint8_t mac[API_KEY_MAC];
-    struct key_facts facts = {.expires_ms = row->expires_ms, .revoked = row->revoked};
-    memcpy(facts.mac, row->mac, sizeof facts.mac);
-    if (api_key_mac(key, s->pepper, sizeof s->pepper, mac, &err) < 0 ||
-        key_facts_check(&facts, mac, cl_wall_ns() / CL_NS_PER_MS, &err) < 0) {
-        refuse(s, call, key->id, &err);
+    if (check_claim(s, claim, row, &err) < 0) {
+        refuse(s, call, claim->key.id, &err);
         return;
     }
-    struct principal p = {.scopes = row->scopes};
+    struct principal p = {.scopes = row->scopes, .link_port = claim->link.port};
+    (void)snprintf(p.link_sandbox, sizeof p.link_sandbox, "%s", claim->link.sandbox);
     (void)snprintf(p.tenant, sizeof p.tenant, "%s", row->tenant);
     (void)snprintf(p.subject, sizeof p.subject, "%s", row->subject);
     (void)snprintf(p.key_id, sizeof p.key_id, "%s", row->id);
@@ -125,48 +146,72 @@ static void on_row(const struct books_key *rows, size_t n, const char *next,
     if (call && n == 1) {
         const char *ids[] = {rows[0].id};
         (void)!books_key_touch(w->s->books, ids, 1, touched, NULL, NULL);
-        judge(w->s, call, &w->key, &rows[0], w->scope, w->fn);
+        judge(w->s, call, &w->claim, &rows[0], w->scope, w->fn);
     } else if (call && err && err->code != CL_E_NOTFOUND) {
         rpc_call_finish(call, err);
     } else if (call) {
         (void)cl_fail(&refused, CL_E_UNAUTH, 0, "the API key is not valid");
-        refuse(w->s, call, w->key.id, &refused);
+        refuse(w->s, call, w->claim.key.id, &refused);
     }
-    api_key_wipe(&w->key);
+    api_key_wipe(&w->claim.key);
     api_release(w->a);
     cl_free(w);
 }
 
-static int ask_books(struct sched *s, struct rpc_call *call, const struct api_key *key,
+static int ask_books(struct sched *s, struct rpc_call *call, const struct claim *claim,
                      enum scope scope, auth_fn *fn, struct cl_err *err)
 {
     struct waiter *w = cl_zalloc(sizeof *w);
     if (!w)
         return cl_fail(err, CL_E_NOMEM, 0, "authentication");
-    *w = (struct waiter){s, rpc_call_user(call), *key, scope, fn};
+    *w = (struct waiter){s, rpc_call_user(call), *claim, scope, fn};
     api_hold(w->a);
-    if (books_key_get(s->books, key->id, on_row, w, err) == 0)
+    if (books_key_get(s->books, claim->key.id, on_row, w, err) == 0)
         return 0;
     api_release(w->a);
     cl_free(w);
     return -1;
 }
 
+static void look_up(struct sched *s, struct rpc_call *call, const struct claim *claim,
+                    enum scope scope, auth_fn *fn)
+{
+    struct cl_err err = {0};
+    const struct cached_key *c = cl_map_get(s->keys, claim->key.id);
+    if (c && cl_now_ns() - c->loaded_ns < KEY_FRESH_MS * CL_NS_PER_MS)
+        judge(s, call, claim, &c->row, scope, fn);
+    else if (ask_books(s, call, claim, scope, fn, &err) < 0)
+        rpc_call_finish(call, &err);
+}
+
 static void check_key(struct sched *s, struct rpc_call *call, const char *text, enum scope scope,
                       auth_fn *fn)
 {
     struct cl_err err = {0};
-    struct api_key key;
-    if (api_key_parse(text, &key, &err) < 0) {
+    struct claim claim = {0};
+    if (api_key_parse(text, &claim.key, &err) < 0)
         refuse(s, call, "", &err);
+    else
+        look_up(s, call, &claim, scope, fn);
+    api_key_wipe(&claim.key);
+}
+
+static void check_link(struct sched *s, struct rpc_call *call, const char *text, enum scope scope,
+                       auth_fn *fn)
+{
+    const struct api_call *a = rpc_call_user(call);
+    struct cl_err err = {0};
+    struct claim claim = {.by_link = true};
+    if (link_open(text, s->pepper, sizeof s->pepper, cl_wall_ns() / CL_NS_PER_S, &claim.link,
+                  &err) < 0 ||
+        (!a->m->takes_links &&
+         cl_fail(&err, CL_E_DENIED, 0, "a link opens connections to its sandbox, nothing else") <
+             0)) {
+        refuse(s, call, claim.link.key_id, &err);
         return;
     }
-    const struct cached_key *c = cl_map_get(s->keys, key.id);
-    if (c && cl_now_ns() - c->loaded_ns < KEY_FRESH_MS * CL_NS_PER_MS)
-        judge(s, call, &key, &c->row, scope, fn);
-    else if (ask_books(s, call, &key, scope, fn, &err) < 0)
-        rpc_call_finish(call, &err);
-    api_key_wipe(&key);
+    memcpy(claim.key.id, claim.link.key_id, sizeof claim.key.id);
+    look_up(s, call, &claim, scope, fn);
 }
 
 /* --- tokens --------------------------------------------------------------------------------------
@@ -234,6 +279,8 @@ void auth_check(struct sched *s, struct rpc_call *call, enum scope scope, auth_f
         refuse(s, call, "", &err);
     } else if (s->tokens && jwt_is_like(text)) {
         check_token(s, call, text, scope, fn);
+    } else if (link_is_like(text)) {
+        check_link(s, call, text, scope, fn);
     } else {
         check_key(s, call, text, scope, fn);
     }
