@@ -1,0 +1,113 @@
+"""Runs inside of a guest: servers of several manners, on ports that e2e_ports.py knows.  Says "ready" when all listen."""
+import hashlib
+import http.server
+import socket
+import socketserver
+import struct
+import sys
+import threading
+import time
+
+
+def read_all(conn):
+    while data := conn.recv(65536):
+        yield data
+
+
+def echo(conn):
+    """What comes goes back; after the end of that, its length."""
+    n = 0
+    for data in read_all(conn):
+        conn.sendall(data)
+        n += len(data)
+    conn.sendall(b"<%d>" % n)
+
+
+def digest(conn):
+    """The SHA-256 of all that came, after its end."""
+    h = hashlib.sha256()
+    for data in read_all(conn):
+        h.update(data)
+    conn.sendall(h.hexdigest().encode())
+
+
+def source(conn):
+    """As many bytes as the first line says, and then their SHA-256."""
+    n, h = int(conn.makefile().readline()), hashlib.sha256()
+    block = bytes(range(256)) * 256
+    while n > 0:
+        h.update(block[:n])
+        conn.sendall(block[:n])
+        n -= min(n, len(block))
+    conn.sendall(h.hexdigest().encode())
+
+
+def first_word(conn):
+    """Says its end at once, and then listens: the digest goes to a file."""
+    conn.sendall(b"bye")
+    conn.shutdown(socket.SHUT_WR)
+    with open("/tmp/after-bye", "wb") as out:
+        for data in read_all(conn):
+            out.write(data)
+
+
+def reset(conn):
+    """A reset, in the middle of an answer."""
+    conn.recv(1)
+    conn.sendall(b"half")
+    time.sleep(0.3)
+    conn.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def watch(conn):
+    """Writes down how its client left."""
+    conn.sendall(b"here")
+    try:
+        how = "end" if conn.recv(1) == b"" else "bytes"
+    except ConnectionResetError:
+        how = "reset"
+    with open("/tmp/left", "w") as out:
+        out.write(how)
+
+
+MANNERS = {7000: echo, 7001: digest, 7002: source, 7003: first_word, 7004: reset, 7005: watch}
+
+
+def serve(port, manner, family=socket.AF_INET, address="127.0.0.1"):
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            manner(self.request)
+
+    class Server(socketserver.ThreadingTCPServer):
+        address_family, allow_reuse_address, daemon_threads, request_queue_size = family, True, True, 64
+    threading.Thread(target=Server((address, port), Handler).serve_forever, daemon=True).start()
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, body):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Set-Cookie", "mine=1; Domain=localhost; Path=/")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.answer(f"{self.path}\n{self.headers}".encode())
+
+    def do_POST(self):
+        n = int(self.headers.get("Content-Length", 0))
+        self.answer(hashlib.sha256(self.rfile.read(n)).hexdigest().encode())
+
+    def log_message(self, *args):
+        pass
+
+
+for number, how in MANNERS.items():
+    serve(number, how)
+serve(7006, echo, socket.AF_INET6, "::1")
+threading.Thread(target=http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Page).serve_forever, daemon=True).start()
+print("ready", flush=True)
+time.sleep(float(sys.argv[1]) if len(sys.argv) > 1 else 3600)
