@@ -1,11 +1,9 @@
-/* cli/forward.c - see cli/forward.h: words and addresses. */
+/* cli/forward.c - see cli/forward.h: its words. */
 #include "cli/forward.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum { PORT_MAX = 65535 };
 
@@ -52,37 +50,4 @@ int forward_parse(const char *word, struct forward_port *ret, struct cl_err *err
                        word);
     (void)snprintf(ret->address, sizeof ret->address, "%.*s:%" PRIu32, (int)host_n, host, listen);
     return forward_port_number(last ? last + 1 : word, &ret->port, err);
-}
-
-/* --- addresses ----------------------------------------------------------------------------------
- */
-
-static bool is_localhost(const char *domain)
-{
-    static const char name[] = "localhost";
-    size_t n = sizeof name - 1;
-    return strncasecmp(domain, name, n) == 0 && (domain[n] == '\0' || domain[n] == ':');
-}
-
-int forward_url(const char *domain, const char *link, uint32_t port,
-                char ret_url[static FORWARD_URL], struct cl_err *err)
-{
-    static const char http[] = "http://", https[] = "https://";
-    bool plain = strncmp(domain, http, sizeof http - 1) == 0;
-    bool tls = strncmp(domain, https, sizeof https - 1) == 0;
-    domain += plain ? sizeof http - 1 : tls ? sizeof https - 1 : 0;
-    plain = plain || (!tls && is_localhost(domain));
-    size_t n = strspn(domain, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:");
-    const char *secret = strrchr(link, '_');
-    if (n == 0 || domain[n] || n > 200 || !secret || secret - link < 5)
-        return cl_fail(err, CL_E_INVALID, 0, "'%.60s' is no domain of a gateway", domain);
-    int id_n = (int)(secret - link) - 4; /* "clp_<id>_<secret>"; an underscore is no host name's */
-    const char *id = link + 4;
-    if (plain)
-        (void)snprintf(ret_url, FORWARD_URL, "http://%" PRIu32 "-sbx-%.*s.%s.%s/", port, id_n, id,
-                       secret + 1, domain);
-    else
-        (void)snprintf(ret_url, FORWARD_URL, "https://%" PRIu32 "-sbx-%.*s.%s/?cloche_link=%s",
-                       port, id_n, id, domain, link);
-    return 0;
 }

@@ -1,4 +1,4 @@
-/* cli/forward.h - ports of a sandbox on this host, and their addresses: `sandbox forward`, `sandbox
+/* cli/forward.h - ports of a sandbox on this host: `sandbox forward`, `sandbox
  * url`.
  *
  * Owns:    while it runs: its listeners and connections.
@@ -14,7 +14,7 @@
 #include "base/util.h"
 #include "cli/client.h"
 
-enum { FORWARD_ADDRESS = 280, FORWARD_URL = 512, FORWARD_PORTS = 16 };
+enum { FORWARD_ADDRESS = 280, FORWARD_PORTS = 16 };
 
 struct forward_port {
     char address[FORWARD_ADDRESS]; /* HOST:PORT to listen at; port 0 = any that is free */
@@ -25,13 +25,6 @@ struct forward_port {
 int forward_parse(const char *word, struct forward_port *ret, struct cl_err *err) CL_MUST;
 /* 1 to 65535.  Pure. */
 int forward_port_number(const char *word, uint32_t *ret_port, struct cl_err *err) CL_MUST;
-
-/* The address of a port behind a gateway that serves `domain`: "[http://|https://]DOMAIN[:PORT]".
- * With http (what localhost is by default) the link stands in the host name; with https, where a
- * wildcard certificate covers one label only, in the query, and the gateway makes a cookie of it.
- * Pure. */
-int forward_url(const char *domain, const char *link, uint32_t port,
-                char ret_url[static FORWARD_URL], struct cl_err *err) CL_MUST;
 
 /* Listen, and connect whoever comes, until SIGINT or SIGTERM (0), or the sandbox is gone (-1). */
 int forward_run(struct client *c, const char *sandbox, const struct forward_port *ports, size_t n,

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cli/client.h"
+#include "cli/reach.h"
 #include "cli/sink.h"
 #include "cli/tty.h"
 #include "mcp/server.h"
@@ -41,6 +42,7 @@ struct stdio {
     uint64_t ended_ns;  /* when stdin ended; 0 = not yet */
     bool skipping;      /* the line was too long: its rest is dropped */
     bool closing, watched;
+    char ports_domain[REACH_DOMAIN]; /* "" = no gateway is known */
 };
 
 /* One message in flight. */
@@ -202,7 +204,10 @@ static int open_server(struct stdio *io, const struct cli_opts *o, struct cl_err
                                    .channel = client_channel(io->client),
                                    .template_name = o->template_name ? o->template_name : "python",
                                    .ttl_ns = o->ttl ? o->ttl : 900 * CL_NS_PER_S,
-                                   .aliases = o->aliases};
+                                   .aliases = o->aliases,
+                                   .ports_domain = io->ports_domain};
+    if (reach_domain(o, io->ports_domain, NULL) < 0)
+        io->ports_domain[0] = '\0';             /* port_url says so to who asks */
     cl_random(conf.secret, sizeof conf.secret); /* names live as long as this process */
     return mcp_server_new(&conf, &io->mcp, err);
 }

@@ -1,15 +1,17 @@
-/* cli/reach.c - `sandbox forward` and `sandbox url`: programs in a sandbox, from outside. */
+/* cli/reach.c - see cli/reach.h: `sandbox forward` and `sandbox url`: programs in a sandbox, from
+ * outside. */
+#include "cli/reach.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/addr.h"
-#include "base/clock.h"
 #include "cli/forward.h"
 #include "cli/output.h"
 #include "cli/supervisor.h"
 #include "cloche/v1/port.pb-c.h"
 #include "cloche/v1/sandbox.pb-c.h"
+#include "mcp/port_url.h"
 #include "proto/copy.h"
 
 /* A sandbox that is not there is told before anything listens. */
@@ -50,13 +52,12 @@ static int cmd_forward(const struct cli_opts *o, const struct args *a)
 /* --- url ----------------------------------------------------------------------------------------
  */
 
-/* What was asked for, or this host's gateway. */
-static int find_domain(const struct cli_opts *o, char *domain, size_t size, struct cl_err *err)
+int reach_domain(const struct cli_opts *o, char domain[static REACH_DOMAIN], struct cl_err *err)
 {
     const char *asked = o->domain ? o->domain : getenv("CLOCHE_PORTS_DOMAIN");
     struct cli_paths p;
     if (asked && asked[0]) {
-        (void)snprintf(domain, size, "%s", asked);
+        (void)snprintf(domain, REACH_DOMAIN, "%s", asked);
         return 0;
     }
     if (paths_resolve(o, &p, err) < 0)
@@ -65,7 +66,7 @@ static int find_domain(const struct cli_opts *o, char *domain, size_t size, stru
     const char *mcp = json_string_value(json_object_get(state, "mcp"));
     const char *port = mcp ? strrchr(mcp, ':') : NULL;
     if (port)
-        (void)snprintf(domain, size, "http://localhost%s", port);
+        (void)snprintf(domain, REACH_DOMAIN, "http://localhost%s", port);
     json_decref(state);
     return port ? 0
                 : cl_fail(err, CL_E_INVALID, 0,
@@ -88,19 +89,19 @@ static int cmd_url(const struct cli_opts *o, const struct args *a)
         CLIENT_METHOD("PortService", "CreateLink", create_link_response);
     struct cl_err err = {0};
     ProtobufCMessage *msg = NULL;
-    char domain[256], url[FORWARD_URL];
+    char domain[REACH_DOMAIN], url[PORT_URL_MAX];
     CL_AUTO(client_freep) struct client *client = NULL;
     Cloche__V1__CreateLinkRequest req = CLOCHE__V1__CREATE_LINK_REQUEST__INIT;
     req.sandbox_id = pb_text(a->pos[0]);
     req.ttl_ns = o->ttl;
     if (forward_port_number(a->pos[1], &req.port, &err) < 0)
         return cli_report_as(&err, EXIT_USAGE);
-    if (find_domain(o, domain, sizeof domain, &err) < 0 || client_open(o, &client, &err) < 0 ||
+    if (reach_domain(o, domain, &err) < 0 || client_open(o, &client, &err) < 0 ||
         client_unary(client, &link, &req.base, 0, &msg, &err) < 0)
         return cli_report(&err);
     const Cloche__V1__CreateLinkResponse *m = (const Cloche__V1__CreateLinkResponse *)msg;
-    int code = forward_url(domain, m->link, req.port, url, &err) < 0 ? cli_report(&err)
-                                                                     : print_url(o, url, m);
+    int code = port_url(domain, m->link, req.port, url, &err) < 0 ? cli_report(&err)
+                                                                  : print_url(o, url, m);
     pb_free(msg);
     return code;
 }

@@ -34,9 +34,12 @@ struct mcp_server_conf {
     struct rpc_pool *pool;       /* of those whose calls carry theirs; else NULL */
     struct metrics *metrics;     /* may be NULL */
     uint8_t secret[MCP_SECRET];
-    const char *template_name;     /* of sandboxes that calls make by themselves */
-    uint64_t ttl_ns;               /* their idle life */
-    bool aliases;                  /* also tools by the names of other systems (mcp/alias.h) */
+    const char *template_name; /* of sandboxes that calls make by themselves */
+    uint64_t ttl_ns;           /* their idle life */
+    bool aliases;              /* also tools by the names of other systems (mcp/alias.h) */
+    /* Of the gateway that serves ports of sandboxes, as port_url() wants it; NULL = none is known.
+     */
+    const char *ports_domain;
     const char *challenge;         /* more parameters of WWW-Authenticate; NULL = none */
     const struct mcp_extra *extra; /* NULL in the product */
 };

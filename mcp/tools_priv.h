@@ -17,7 +17,7 @@ mcp_run_fn mcp_tool_sandbox_create, mcp_tool_sandbox_list, mcp_tool_sandbox_kill
     mcp_tool_sandbox_pause, mcp_tool_sandbox_resume;
 /* Those of aliases: of a sandbox that the caller named. */
 mcp_run_fn mcp_tool_sandbox_start, mcp_tool_sandbox_stop;
-mcp_run_fn mcp_tool_file_read, mcp_tool_file_write, mcp_tool_file_list;
+mcp_run_fn mcp_tool_file_read, mcp_tool_file_write, mcp_tool_file_list, mcp_tool_port_url;
 
 enum { MCP_OUTPUT_DEFAULT = 32 * 1024, MCP_OUTPUT_MIN = 1024 };
 

@@ -1,4 +1,4 @@
-/* tests/unit/cli/test_forward.c - words of `sandbox forward`, addresses of `sandbox url`. */
+/* tests/unit/cli/test_forward.c - words of `sandbox forward`. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,38 +48,10 @@ static void test_words_are_ports(void **state)
     }
 }
 
-static void test_addresses_hold_the_link_where_it_fits(void **state)
-{
-    (void)state;
-    static const char link[] = "clp_01jabc_s3cr3t";
-    static const struct {
-        const char *domain, *url;
-    } rows[] = {
-        {"localhost:7780", "http://80-sbx-01jabc.s3cr3t.localhost:7780/"},
-        {"http://a.org", "http://80-sbx-01jabc.s3cr3t.a.org/"},
-        {"https://a.org", "https://80-sbx-01jabc.a.org/?cloche_link=clp_01jabc_s3cr3t"},
-        {"a.org:8443", "https://80-sbx-01jabc.a.org:8443/?cloche_link=clp_01jabc_s3cr3t"},
-        {"localhosts.org", "https://80-sbx-01jabc.localhosts.org/?cloche_link=clp_01jabc_s3cr3t"},
-        {"", NULL},
-        {"a.org/x", NULL},
-        {"a b", NULL},
-        {"ftp://a.org", NULL},
-    };
-    for (size_t i = 0; i < CL_COUNT(rows); i++) {
-        char url[FORWARD_URL];
-        struct cl_err err = {0};
-        int rc = forward_url(rows[i].domain, link, 80, url, &err);
-        assert_int_equal(rc, rows[i].url ? 0 : -1);
-        if (rc == 0)
-            assert_string_equal(url, rows[i].url);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_words_are_ports),
-        cmocka_unit_test(test_addresses_hold_the_link_where_it_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,6 +62,14 @@ static void test_pausing_is_for_a_sandbox_that_is_named(void **state)
     arguments("sandbox_create", "{\"on_idle\":\"sleep\"}", "on_idle: want one of end, pause");
 }
 
+static void test_an_address_is_of_a_port_that_there_is(void **state)
+{
+    (void)state;
+    arguments("port_url", "{\"sandbox_id\":\"sbx_1\",\"port\":8000}", NULL);
+    arguments("port_url", "{\"sandbox_id\":\"sbx_1\",\"port\":0}", "port: between 1 and 65535");
+    arguments("port_url", "{\"sandbox_id\":\"sbx_1\"}", "port: is missing and required");
+}
+
 static void hints(const char *tool, bool reads, bool destroys, bool repeats)
 {
     const json_t *a = json_object_get(mcp_catalog_find(catalog, tool)->spec, "annotations");
@@ -85,7 +93,7 @@ static void test_every_tool_teaches(void **state)
     (void)state;
     char next[16];
     json_t *page = mcp_catalog_page(catalog, NULL, next);
-    assert_true(json_array_size(page) >= 13);
+    assert_true(json_array_size(page) >= 14);
     assert_string_equal(next, "");
     for (size_t i = 0; i < json_array_size(page); i++) {
         const json_t *t = json_array_get(page, i), *p;
@@ -141,6 +149,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arguments_are_checked_against_what_the_model_is_told),
         cmocka_unit_test(test_pausing_is_for_a_sandbox_that_is_named),
+        cmocka_unit_test(test_an_address_is_of_a_port_that_there_is),
         cmocka_unit_test(test_what_may_be_repeated_and_what_destroys),
         cmocka_unit_test(test_every_tool_teaches),
         cmocka_unit_test(test_aliases_are_there_only_when_asked_for),
