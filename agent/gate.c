@@ -24,13 +24,19 @@ void gate_close(struct gate *gate, uint64_t id)
         memset(stream, 0, sizeof *stream);
 }
 
+static enum gate_kind kind_of(enum gate_action action)
+{
+    if (action == GATE_EXEC)
+        return GATE_KIND_EXEC;
+    if (action == GATE_FILE)
+        return GATE_KIND_FILE;
+    return action == GATE_DIAL ? GATE_KIND_DIAL : GATE_KIND_CODE;
+}
+
 /* `action` is what to do with the frame that opens a stream. */
 static int open_stream(struct gate *gate, uint64_t id, enum gate_action action,
                        enum gate_action *ret_action, struct cl_err *err)
 {
-    enum gate_kind kind = action == GATE_EXEC   ? GATE_KIND_EXEC
-                          : action == GATE_FILE ? GATE_KIND_FILE
-                                                : GATE_KIND_CODE;
     if (!gate->identified)
         return cl_fail(err, CL_E_PEER, 0, "stream %" PRIu64 " before the identity", id);
     if (id <= gate->last_id)
@@ -41,7 +47,7 @@ static int open_stream(struct gate *gate, uint64_t id, enum gate_action action,
             continue;
         gate->streams[i] = (struct gate_stream){
             .id = id,
-            .kind = kind,
+            .kind = kind_of(action),
             .send_credit = GUEST_WINDOW_INITIAL,
             .recv_credit = GUEST_WINDOW_INITIAL,
         };
@@ -52,15 +58,20 @@ static int open_stream(struct gate *gate, uint64_t id, enum gate_action action,
     return 0;
 }
 
+static Cloche__V1__GuestChannel channel_of(enum gate_kind kind)
+{
+    if (kind == GATE_KIND_EXEC)
+        return CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_STDIN;
+    return kind == GATE_KIND_DIAL ? CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_SOCKET
+                                  : CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_FILE;
+}
+
 static int take_data(struct gate_stream *stream, const Cloche__V1__GuestData *data,
                      enum gate_action *ret_action, struct cl_err *err)
 {
     if (stream->kind == GATE_KIND_CODE)
         return cl_fail(err, CL_E_PEER, 0, "data for a code context");
-    Cloche__V1__GuestChannel want = stream->kind == GATE_KIND_EXEC
-                                        ? CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_STDIN
-                                        : CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_FILE;
-    if (data->channel != want)
+    if (data->channel != channel_of(stream->kind))
         return cl_fail(err, CL_E_PEER, 0, "data on channel %d", (int)data->channel);
     if (stream->recv_eof)
         return cl_fail(err, CL_E_PEER, 0, "data after eof");
@@ -139,6 +150,8 @@ int gate_admit(struct gate *gate, const Cloche__V1__GuestFrame *frame, enum gate
         return open_stream(gate, frame->stream, GATE_CONTEXT, ret_action, err);
     case CLOCHE__V1__GUEST_FRAME__BODY_CELL:
         return open_stream(gate, frame->stream, GATE_CELL, ret_action, err);
+    case CLOCHE__V1__GUEST_FRAME__BODY_DIAL:
+        return open_stream(gate, frame->stream, GATE_DIAL, ret_action, err);
     case CLOCHE__V1__GUEST_FRAME__BODY_DATA:
     case CLOCHE__V1__GUEST_FRAME__BODY_WINDOW:
     case CLOCHE__V1__GUEST_FRAME__BODY_SIGNAL:
@@ -157,7 +170,6 @@ int gate_admit(struct gate *gate, const Cloche__V1__GuestFrame *frame, enum gate
     case CLOCHE__V1__GUEST_FRAME__BODY_STATS:
     case CLOCHE__V1__GUEST_FRAME__BODY_PONG:
     case CLOCHE__V1__GUEST_FRAME__BODY_EVENTS:
-    case CLOCHE__V1__GUEST_FRAME__BODY_DIAL:
     case CLOCHE__V1__GUEST_FRAME__BODY_DIALED:
     case CLOCHE__V1__GUEST_FRAME__BODY_HUNG_UP:
     case _CLOCHE__V1__GUEST_FRAME__BODY__CASE_IS_INT_SIZE:

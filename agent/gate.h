@@ -4,8 +4,8 @@
  * Pure: no I/O, no clock.  gate_admit() looks at one parsed frame and says what to do with it;
  * a breach of the protocol is PEER, after which the only right act is to power off.
  *
- *   NEW --Identity--> READY --Exec, FileOp, ContextOp, Cell--> stream open --ended, Reset--> stream
- * closed
+ *   NEW --Identity--> READY --Exec, FileOp, ContextOp, Cell, Dial--> stream open --ended, Reset-->
+ * stream closed
  *
  * A frame for a stream that was open once is stale, not wrong: it crossed our last frame.
  */
@@ -26,7 +26,7 @@ enum {
     GATE_CREDIT_MAX = 1 << 30, /* a peer that grants more is confused */
 };
 
-enum gate_kind { GATE_FREE, GATE_KIND_EXEC, GATE_KIND_FILE, GATE_KIND_CODE };
+enum gate_kind { GATE_FREE, GATE_KIND_EXEC, GATE_KIND_FILE, GATE_KIND_CODE, GATE_KIND_DIAL };
 
 struct gate_stream {
     uint64_t id;
@@ -49,6 +49,7 @@ enum gate_action {
     GATE_FILE,    /* the stream is open now */
     GATE_CONTEXT, /* the stream is open now */
     GATE_CELL,    /* the stream is open now */
+    GATE_DIAL,    /* the stream is open now */
     GATE_BUSY,    /* a new stream, but the table is full: answer with a failure */
     GATE_DATA,    /* credit is taken already */
     GATE_CREDIT,  /* credit is added already */

@@ -2,6 +2,7 @@
 #include "agent/pump.h"
 
 #include <errno.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/own.h"
@@ -22,6 +23,14 @@ static void inlet_close(struct inlet *in)
     if (!in->is_pty)
         cl_closep(&in->fd);
     in->fd = -1;
+}
+
+/* The other fds of a socket keep it open, so closing this one would tell its peer nothing. */
+static void inlet_end(struct inlet *in)
+{
+    if (in->is_socket && in->fd >= 0 && shutdown(in->fd, SHUT_WR) < 0)
+        in->error = errno == ENOTCONN ? ECONNRESET : errno;
+    inlet_close(in);
 }
 
 void inlet_fini(struct inlet *in)
@@ -76,6 +85,7 @@ int inlet_turn(struct inlet *in, struct gate_stream *stream, struct chan *chan, 
             continue;
         if (n <= 0) { /* EPIPE, EIO: nobody will read this any more */
             done = in->buf.len;
+            in->error = in->is_socket ? errno : 0;
             inlet_close(in);
             break;
         }
@@ -84,7 +94,7 @@ int inlet_turn(struct inlet *in, struct gate_stream *stream, struct chan *chan, 
     cl_buf_consume(&in->buf, done);
     in->returned += (uint32_t)done;
     if (in->eof && in->buf.len == 0 && !in->is_pty)
-        inlet_close(in);
+        inlet_end(in);
     return give_credit(in, stream, chan, err);
 }
 
@@ -128,6 +138,18 @@ int outlet_end(struct outlet *out, struct gate_stream *stream, struct chan *chan
     return stream ? send_data(out, stream, chan, NULL, 0, err) : 0;
 }
 
+/* read() has given n <= 0: a terminal reports its end as EIO, a socket that broke has none. */
+static int take_end(struct outlet *out, struct gate_stream *stream, struct chan *chan, ssize_t n,
+                    struct cl_err *err)
+{
+    if (out->is_socket && n < 0)
+        out->error = errno;
+    if (out->error == 0)
+        return outlet_end(out, stream, chan, err);
+    cl_closep(&out->fd);
+    return 0;
+}
+
 int outlet_turn(struct outlet *out, struct gate_stream *stream, struct chan *chan, uint64_t max,
                 bool *ret_dry, struct cl_err *err)
 {
@@ -142,9 +164,9 @@ int outlet_turn(struct outlet *out, struct gate_stream *stream, struct chan *cha
             *ret_dry = true;
             return 0;
         }
-        if (n <= 0) { /* a terminal reports its end as EIO */
+        if (n <= 0) {
             *ret_dry = true;
-            return outlet_end(out, stream, chan, err);
+            return take_end(out, stream, chan, n, err);
         }
         if (send_data(out, stream, chan, data, (size_t)n, err) < 0)
             return -1;

@@ -1,9 +1,9 @@
 /* agent/pump.h - bytes between one stream of the channel and one fd, under flow control.
  *
  * An inlet carries data frames to an fd (stdin, the contents of a file to write); an outlet
- * carries an fd (stdout, stderr, the contents of a file to read) to data frames.
- * Owns:    its fd and, for an inlet, at most one window of bytes.
- * Thread:  the agent's only one.  All fds are non-blocking.
+ * carries an fd (stdout, stderr, the contents of a file to read) to data frames.  A socket has one
+ * of each, on two fds of it, so that either direction can end by itself. Owns:    its fd and, for
+ * an inlet, at most one window of bytes. Thread:  the agent's only one.  All fds are non-blocking.
  */
 #ifndef CL_AGENT_PUMP_H
 #define CL_AGENT_PUMP_H
@@ -18,6 +18,8 @@
 struct inlet {
     int fd;            /* owned; -1 once closed: what still arrives is dropped */
     bool is_pty;       /* eof is the terminal's end-of-file character, and fd is borrowed */
+    bool is_socket;    /* eof shuts its direction down */
+    int error;         /* errno of a socket that broke: what came after that was dropped */
     bool eof;          /* the worker has ended it; close when the buffer is empty */
     uint64_t total;    /* bytes accepted */
     uint32_t returned; /* bytes whose credit was not given back yet */
@@ -27,7 +29,8 @@ struct inlet {
 struct outlet {
     int fd; /* owned; -1 once it is at its end */
     Cloche__V1__GuestChannel channel;
-    bool is_pty;
+    bool is_socket;
+    int error;      /* errno of a socket that broke: it has ended, and no eof frame tells that */
     uint64_t total; /* bytes sent */
 };
 

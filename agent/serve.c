@@ -13,6 +13,7 @@
 #include "agent/chan.h"
 #include "agent/clock.h"
 #include "agent/contexts.h"
+#include "agent/dial.h"
 #include "agent/exec.h"
 #include "agent/files.h"
 #include "agent/gate.h"
@@ -42,6 +43,7 @@ struct serve {
     int scratch_fd;                        /* owned */
     struct exec *execs[GATE_STREAMS_MAX];  /* owned */
     struct files *files[GATE_STREAMS_MAX]; /* owned */
+    struct dial *dials[GATE_STREAMS_MAX];  /* owned */
     struct contexts contexts;
     struct sensor sensor;
 };
@@ -51,8 +53,8 @@ struct serve {
 static int send_hello(struct serve *s, struct cl_err *err)
 {
     static char pty[] = "pty", root[] = "userns-root", again[] = "identity-again";
-    static char code[] = "code", watch[] = "watch";
-    char *features[] = {pty, root, again, code, watch};
+    static char code[] = "code", watch[] = "watch", dial[] = "dial";
+    char *features[] = {pty, root, again, code, watch, dial};
     char build[] = CLOCHE_VERSION "+" AGENT_SOURCE_DIGEST;
     Cloche__V1__GuestHello body;
     cloche__v1__guest_hello__init(&body);
@@ -184,6 +186,19 @@ static int start_files(struct serve *s, const Cloche__V1__GuestFrame *frame, str
     return send_file_failure(s, frame->stream, EAGAIN, busy, err);
 }
 
+static int start_dial(struct serve *s, const Cloche__V1__GuestFrame *frame, struct cl_err *err)
+{
+    struct cl_err failure = {0};
+    for (size_t i = 0; i < CL_COUNT(s->dials); i++) {
+        if (s->dials[i])
+            continue;
+        if (dial_start(frame->stream, frame->dial, &s->dials[i], &failure) < 0)
+            return dial_hang_up(frame->stream, failure.sys, failure.text, &s->gate, &s->chan, err);
+        return 0;
+    }
+    return dial_hang_up(frame->stream, EAGAIN, busy, &s->gate, &s->chan, err);
+}
+
 static int send_cell_refusal(struct serve *s, uint64_t stream, struct cl_err *err)
 {
     Cloche__V1__GuestCellEnded body = CLOCHE__V1__GUEST_CELL_ENDED__INIT;
@@ -211,6 +226,8 @@ static int refuse_stream(struct serve *s, const Cloche__V1__GuestFrame *frame, s
         return send_cell_refusal(s, frame->stream, err);
     if (frame->body_case == CLOCHE__V1__GUEST_FRAME__BODY_CONTEXT_OP)
         return send_context_refusal(s, frame->stream, err);
+    if (frame->body_case == CLOCHE__V1__GUEST_FRAME__BODY_DIAL)
+        return dial_hang_up(frame->stream, EAGAIN, busy, &s->gate, &s->chan, err);
     return send_file_failure(s, frame->stream, EAGAIN, busy, err);
 }
 
@@ -230,15 +247,26 @@ static struct files *find_files(struct serve *s, uint64_t stream)
     return NULL;
 }
 
+static struct dial *find_dial(struct serve *s, uint64_t stream)
+{
+    for (size_t i = 0; i < CL_COUNT(s->dials); i++)
+        if (s->dials[i] && dial_stream(s->dials[i]) == stream)
+            return s->dials[i];
+    return NULL;
+}
+
 static int act_on_stream(struct serve *s, const Cloche__V1__GuestFrame *frame,
                          enum gate_action action, struct cl_err *err)
 {
     struct exec *exec = find_exec(s, frame->stream);
     struct files *files = find_files(s, frame->stream);
+    struct dial *dial = find_dial(s, frame->stream);
     if (action == GATE_DATA && exec)
         return exec_stdin(exec, frame->data, err);
     if (action == GATE_DATA && files)
         return files_data(files, frame->data, err);
+    if (action == GATE_DATA && dial)
+        return dial_data(dial, frame->data, err);
     if (action == GATE_SIGNAL && exec)
         exec_signal(exec, frame->signal->signal);
     if (action == GATE_RESIZE && exec)
@@ -247,6 +275,8 @@ static int act_on_stream(struct serve *s, const Cloche__V1__GuestFrame *frame,
         exec_kill(exec);
     if (action == GATE_RESET && files)
         files_abort(files);
+    if (action == GATE_RESET && dial)
+        dial_abort(dial);
     if (action == GATE_RESET)
         contexts_reset(&s->contexts, frame->stream);
     return 0;
@@ -268,6 +298,8 @@ static int act(struct serve *s, const Cloche__V1__GuestFrame *frame, enum gate_a
         return contexts_op(&s->contexts, frame->stream, frame->context_op, &s->gate, &s->chan, err);
     case GATE_CELL:
         return contexts_run(&s->contexts, frame->stream, frame->cell, &s->gate, &s->chan, err);
+    case GATE_DIAL:
+        return start_dial(s, frame, err);
     case GATE_BUSY:
         return refuse_stream(s, frame, err);
     case GATE_STATS:
@@ -326,6 +358,21 @@ static int take_frames(struct serve *s, bool *ret_left, struct cl_err *err)
     return 0;
 }
 
+static int turn_dials(struct serve *s, struct cl_err *err)
+{
+    for (size_t i = 0; i < CL_COUNT(s->dials); i++) {
+        if (!s->dials[i])
+            continue;
+        if (dial_turn(s->dials[i], &s->gate, &s->chan, err) < 0)
+            return -1;
+        if (dial_is_gone(s->dials[i])) {
+            dial_free(s->dials[i]);
+            s->dials[i] = NULL;
+        }
+    }
+    return 0;
+}
+
 static int turn_streams(struct serve *s, struct cl_err *err)
 {
     for (size_t i = 0; i < CL_COUNT(s->execs); i++) {
@@ -348,7 +395,7 @@ static int turn_streams(struct serve *s, struct cl_err *err)
             s->files[i] = NULL;
         }
     }
-    if (contexts_turn(&s->contexts, &s->gate, &s->chan, err) < 0)
+    if (turn_dials(s, err) < 0 || contexts_turn(&s->contexts, &s->gate, &s->chan, err) < 0)
         return -1;
     return sensor_turn(&s->sensor, &s->chan, err);
 }
@@ -362,6 +409,9 @@ static void wait_for_events(struct serve *s, bool left)
     for (size_t i = 0; i < CL_COUNT(s->files); i++)
         if (s->files[i])
             files_wait(s->files[i], &s->gate, &s->chan, &waits);
+    for (size_t i = 0; i < CL_COUNT(s->dials); i++)
+        if (s->dials[i])
+            dial_wait(s->dials[i], &s->gate, &s->chan, &waits);
     contexts_wait(&s->contexts, &s->gate, &s->chan, &waits);
     sensor_wait(&s->sensor, &s->chan, &waits);
     short events = 0;

@@ -14,7 +14,9 @@
 enum {
     WAITS_CONTEXTS = 16 * 6, /* CONTEXTS_MAX, the fds of each */
     WAITS_SENSOR = 2,        /* a ring each */
-    WAITS_MAX = 1 + GATE_STREAMS_MAX * 5 + WAITS_CONTEXTS + WAITS_SENSOR,
+    /* Their directions; beside them there may be execs that were reset and have not ended. */
+    WAITS_DIALS = GATE_STREAMS_MAX * 2,
+    WAITS_MAX = 1 + GATE_STREAMS_MAX * 5 + WAITS_DIALS + WAITS_CONTEXTS + WAITS_SENSOR,
 };
 
 struct waits {

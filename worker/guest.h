@@ -2,8 +2,9 @@
  *
  * Owns:    its streams and buffers.  Borrows the channel fd and the loop.
  * Thread:  the worker loop.  No callback runs inside a call of this module.
- * Trust:   the guest is hostile: a malformed frame, a frame for a stream that is not open, or more
- *          data than it has credit for breaks the guest (on_broken), and the VM is ended.
+ * Trust:   the guest is hostile: a malformed frame, a frame for a stream that is not open, more
+ *          data than it has credit for, or a connection's frames out of their order break the guest
+ *          (on_broken), and the VM is ended.
  * Source:  proto/cloche/v1/guest.proto.
  */
 #ifndef CL_WORKER_GUEST_H
@@ -67,7 +68,8 @@ int guest_shift_clock(struct guest *guest, int64_t lag_ns, struct cl_err *err) C
 uint64_t guest_stream_rested_ns(const struct guest_stream *s);
 /* Its number, as the guest knows it. */
 uint64_t guest_stream_id(const struct guest_stream *s);
-/* Open a stream with an Exec, a FileOp, a ContextOp or a Cell; the frame's stream is filled in. */
+/* Open a stream with an Exec, a FileOp, a ContextOp, a Cell or a Dial; the frame's stream is filled
+ * in. */
 int guest_open(struct guest *guest, Cloche__V1__GuestFrame *frame,
                const struct guest_stream_events *events, void *arg,
                struct guest_stream **ret_stream, struct cl_err *err) CL_MUST;

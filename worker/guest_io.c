@@ -16,6 +16,9 @@ enum {
     CONSUME_STEP = GUEST_WINDOW_INITIAL / 4, /* credit is given back in pieces of this size */
 };
 
+/* How far a connection's stream is; the worker's own direction is `sent_eof`. */
+enum dial_state { DIAL_NONE, DIAL_CALLED, DIAL_CONNECTED, DIAL_AT_EOF };
+
 struct guest_stream {
     struct cl_list link;
     struct guest *guest; /* borrowed: lives longer */
@@ -25,6 +28,8 @@ struct guest_stream {
     uint64_t send_credit; /* bytes that we may send */
     uint64_t recv_credit; /* bytes that the guest may send */
     uint64_t consumed;    /* taken, not given back yet */
+    enum dial_state dial;
+    bool sent_eof;
     bool wants_room;
     bool closed;
     struct cl_err why;
@@ -203,11 +208,35 @@ static int on_data(struct guest_stream *s, const Cloche__V1__GuestData *data, st
     return 0;
 }
 
+/* Frames of a connection come on its stream only, and nothing else does. */
+static bool has_place(const struct guest_stream *s, const Cloche__V1__GuestFrame *f)
+{
+    bool is_dial = s->dial != DIAL_NONE;
+    switch ((int)f->body_case) { /* hostile: any value, and generated, so no exhaustive switch */
+    case CLOCHE__V1__GUEST_FRAME__BODY_WINDOW:
+    case CLOCHE__V1__GUEST_FRAME__BODY_RESET:
+        return true;
+    case CLOCHE__V1__GUEST_FRAME__BODY_DIALED:
+        return s->dial == DIAL_CALLED;
+    case CLOCHE__V1__GUEST_FRAME__BODY_DATA:
+        if (f->data->channel == CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_SOCKET)
+            return s->dial == DIAL_CONNECTED;
+        return !is_dial;
+    case CLOCHE__V1__GUEST_FRAME__BODY_HUNG_UP:
+        return f->hung_up->error_number == 0 ? s->dial == DIAL_AT_EOF && s->sent_eof : is_dial;
+    default:
+        return !is_dial;
+    }
+}
+
 static int on_stream_frame(struct guest *g, const Cloche__V1__GuestFrame *f, struct cl_err *err)
 {
     struct guest_stream *s = find_stream(g, f->stream);
     if (!s) /* one that we reset; the agent had not heard yet */
         return f->stream < g->next_id ? 0 : cl_fail(err, CL_E_PEER, 0, "the agent opened a stream");
+    if (!has_place(s, f))
+        return cl_fail(err, CL_E_PEER, 0, "the agent sent a frame of kind %d out of place",
+                       (int)f->body_case);
     switch ((int)f->body_case) { /* hostile: any value, and generated, so no exhaustive switch */
     case CLOCHE__V1__GUEST_FRAME__BODY_WINDOW:
         s->send_credit += f->window->bytes;
@@ -225,6 +254,12 @@ static int on_stream_frame(struct guest *g, const Cloche__V1__GuestFrame *f, str
     case CLOCHE__V1__GUEST_FRAME__BODY_DATA:
         if (on_data(s, f->data, err) < 0)
             return -1;
+        if (s->dial != DIAL_NONE && f->data->eof)
+            s->dial = DIAL_AT_EOF;
+        s->events.on_frame(s->arg, f);
+        return 0;
+    case CLOCHE__V1__GUEST_FRAME__BODY_DIALED:
+        s->dial = DIAL_CONNECTED;
         CL_FALLTHROUGH;
     case CLOCHE__V1__GUEST_FRAME__BODY_EXEC_STARTED:
     case CLOCHE__V1__GUEST_FRAME__BODY_CELL_STARTED:
@@ -233,6 +268,7 @@ static int on_stream_frame(struct guest *g, const Cloche__V1__GuestFrame *f, str
     case CLOCHE__V1__GUEST_FRAME__BODY_EXEC_ENDED:
     case CLOCHE__V1__GUEST_FRAME__BODY_CELL_ENDED:
     case CLOCHE__V1__GUEST_FRAME__BODY_CONTEXT_RESULT:
+    case CLOCHE__V1__GUEST_FRAME__BODY_HUNG_UP:
         s->events.on_frame(s->arg, f);
         close_stream(s, NULL);
         return 0;
@@ -394,17 +430,20 @@ int guest_open(struct guest *guest, Cloche__V1__GuestFrame *frame,
 {
     if (guest->n_streams >= GUEST_STREAMS_MAX)
         return cl_fail(err, CL_E_TOOBIG, 0,
-                       "%d commands, cells and file transfers run in this sandbox already",
+                       "%d commands, cells, file transfers and connections run in this sandbox "
+                       "already",
                        GUEST_STREAMS_MAX);
     struct guest_stream *s = cl_zalloc(sizeof *s);
     if (!s)
         return cl_fail(err, CL_E_NOMEM, 0, "stream");
-    *s = (struct guest_stream){.guest = guest,
-                               .id = guest->next_id,
-                               .events = *events,
-                               .arg = arg,
-                               .send_credit = GUEST_WINDOW_INITIAL,
-                               .recv_credit = GUEST_WINDOW_INITIAL};
+    *s = (struct guest_stream){
+        .guest = guest,
+        .id = guest->next_id,
+        .events = *events,
+        .arg = arg,
+        .dial = frame->body_case == CLOCHE__V1__GUEST_FRAME__BODY_DIAL ? DIAL_CALLED : DIAL_NONE,
+        .send_credit = GUEST_WINDOW_INITIAL,
+        .recv_credit = GUEST_WINDOW_INITIAL};
     frame->stream = s->id;
     if (send_frame(guest, frame, err) < 0) {
         cl_free(s);
@@ -445,6 +484,7 @@ size_t guest_stream_write(struct guest_stream *s, Cloche__V1__GuestChannel chann
         if (send_frame(s->guest, &frame, NULL) < 0)
             break;
         s->send_credit -= step;
+        s->sent_eof = piece.eof;
         done += step;
         if (done == n)
             break;

@@ -102,6 +102,8 @@ struct guest *machine_guest(struct machine *m);
 const struct template *machine_template(const struct machine *m);
 const char *machine_name(const struct machine *m);
 bool machine_is_parked(const struct machine *m);
+/* Its agent knows GuestDial; one that does not would take it for a breach, and power off. */
+bool machine_dials(const struct machine *m);
 /* CLAIMED: why nothing is heard of what its user code does; NULL = it is. */
 const char *machine_unwatched(const struct machine *m);
 /* Its agent cannot be talked to any more: on_end comes soon, and says why. */

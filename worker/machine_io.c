@@ -346,12 +346,22 @@ static void identify_for_warmup(struct machine *m)
         machine_fail(m, &err);
 }
 
+static bool has_feature(const Cloche__V1__GuestHello *hello, const char *name)
+{
+    for (size_t i = 0; i < hello->n_features; i++)
+        if (strcmp(hello->features[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Before any tenant's code, so it is believed for the clones, which say no Hello of their own. */
 static void on_hello(void *arg, const Cloche__V1__GuestHello *hello)
 {
-    (void)hello;
     struct machine *m = arg;
-    if (m->state == MACHINE_STARTING && m->origin == VM_BOOT)
-        identify_for_warmup(m);
+    if (m->state != MACHINE_STARTING || m->origin != VM_BOOT)
+        return;
+    m->template->dials = has_feature(hello, "dial");
+    identify_for_warmup(m);
 }
 
 /* A guest that cannot be watched is as useful; the log tells of which VMs it has no word. */
@@ -736,6 +746,11 @@ const char *machine_name(const struct machine *m)
 bool machine_is_broken(const struct machine *m)
 {
     return m->broken || (m->guest && guest_is_broken(m->guest));
+}
+
+bool machine_dials(const struct machine *m)
+{
+    return m->template->dials;
 }
 
 const char *machine_unwatched(const struct machine *m)

@@ -8,6 +8,7 @@
 #include "proto/copy.h"
 #include "proto/guest_frame.h"
 #include "worker/cell.h"
+#include "worker/dial.h"
 #include "worker/relay.h"
 
 struct relay {
@@ -24,6 +25,7 @@ struct relay {
     bool done;
     struct guest_stream *file; /* read, write: until on_close */
     struct cell *cell;         /* owned */
+    struct dial *dial;         /* owned */
     EVP_MD_CTX *digest;        /* owned: of a file's bytes */
     uint64_t bytes;
     struct cl_buf pending; /* towards the guest, what did not fit */
@@ -359,6 +361,54 @@ static void begin_cell(struct relay *r)
         finish(r, &err);
 }
 
+/* --- connections ------------------------------------------------------------------------------ */
+
+static void dial_event(void *arg, Cloche__V1__RelayRequest *event)
+{
+    struct relay *r = arg;
+    struct cl_err err = {0};
+    if (r->done || !r->call)
+        return;
+    r->bytes += event->data.len;
+    if (send_request(r, event, &err) < 0)
+        finish(r, &err);
+    else if (rpc_call_is_full(r->call))
+        dial_pause(r->dial, true);
+}
+
+/* A call that is paused would not hear that its other end goes. */
+static void dial_end(void *arg, const struct cl_err *why)
+{
+    struct relay *r = arg;
+    finish(r, why);
+    if (r->call)
+        rpc_call_pause(r->call, false);
+}
+
+static void pump_dial(struct relay *r)
+{
+    dial_flush(r->dial);
+    rpc_call_pause(r->call, dial_is_full(r->dial));
+}
+
+static void take_for_dial(struct relay *r, const Cloche__V1__RelayResponse *m)
+{
+    struct cl_err err = {0};
+    if (dial_write(r->dial, m->data.data, m->data.len, m->eof, &err) < 0)
+        finish(r, &err);
+    else
+        rpc_call_pause(r->call, dial_is_full(r->dial));
+}
+
+static void begin_dial(struct relay *r)
+{
+    static const struct dial_events events = {dial_event, on_room, dial_end};
+    struct cl_err err = {0};
+    cl_list_unlink(&r->unit_waiter.link);
+    if (dial_start(r->unit, r->what->dial->port, &events, r, &r->dial, &err) < 0)
+        finish(r, &err);
+}
+
 /* --- life ------------------------------------------------------------------------------------- */
 
 static void begin(struct relay *r)
@@ -377,6 +427,9 @@ static void begin(struct relay *r)
     case CLOCHE__V1__OPEN_RELAY__WHAT_CELL:
         begin_cell(r);
         break;
+    case CLOCHE__V1__OPEN_RELAY__WHAT_DIAL:
+        begin_dial(r);
+        break;
     default:
         finish_with(r, CL_E_UNIMPL, "this worker does not know that relay");
         break;
@@ -388,9 +441,11 @@ static void on_kick(void *arg)
     struct relay *r = arg;
     if (r->done || !r->call)
         return;
-    bool waits = !r->exec && !r->file && !r->digest && !r->cell;
+    bool waits = !r->exec && !r->file && !r->digest && !r->cell && !r->dial;
     if (waits)
         begin(r);
+    else if (r->dial)
+        pump_dial(r);
     else if (r->what->what_case == CLOCHE__V1__OPEN_RELAY__WHAT_ATTACH)
         pump_attach(r);
     else if (!r->cell)
@@ -407,7 +462,9 @@ static void on_message(struct rpc_call *call, const ProtobufCMessage *msg, void 
 {
     (void)call;
     struct relay *r = arg;
-    if (!r->done && (r->exec || r->file))
+    if (!r->done && r->dial)
+        take_for_dial(r, (const Cloche__V1__RelayResponse *)msg);
+    else if (!r->done && (r->exec || r->file))
         take_bytes(r, (const Cloche__V1__RelayResponse *)msg);
 }
 
@@ -418,6 +475,8 @@ static void on_drain(struct rpc_call *call, void *arg)
     credit(r);
     if (r->cell)
         cell_pause(r->cell, false);
+    if (r->dial)
+        dial_pause(r->dial, false);
     cl_timer_start(&r->kick, 0);
 }
 
@@ -433,6 +492,7 @@ static void on_end(struct rpc_call *call, const struct cl_err *status, void *arg
     if (r->file)
         guest_stream_forget(r->file, "the client left");
     cell_free(r->cell);
+    dial_free(r->dial);
     if (r->unit)
         unit_release(r->unit);
     EVP_MD_CTX_free(r->digest);

@@ -72,6 +72,7 @@ struct template
     struct template_manifest m;
     uint32_t memory_mib, vcpus;
     bool network;                        /* its VMs have a network card */
+    bool dials;                          /* its agent connects to ports: its Hello said so */
     const struct vm_driver *driver;      /* static: what runs its VMs */
     char snapshot_key[TEMPLATE_HEX];     /* over exactly what a snapshot depends on */
     int kernel_fd, initrd_fd, rootfs_fd; /* owned */

@@ -26,10 +26,13 @@ enum {
     UNITS_MAX = 4096,        /* units held, with those that only keep output */
     UNITS_PAUSED_MAX = 1024, /* without it small ones would take all that UNITS_MAX has */
     UNIT_EXECS_MAX = 256,    /* of one sandbox, ended ones included; the oldest goes */
-    UNIT_KEEP_S = 3600,      /* output lives this long after the end */
-    UNIT_TAIL = 65536,       /* of each stream, for the terminal record */
-    UNIT_IDLE_EVERY_S = 5,   /* the scheduler is told of one that is to be paused ... */
-    UNIT_IDLE_MAX_S = 60,    /* ... for so long; then it ends */
+    /* Connections to one sandbox's ports.  Whoever has a link to one of them could otherwise take
+     * all GUEST_STREAMS_MAX streams, and its owner could neither run nor stop anything. */
+    UNIT_DIALS_MAX = 32,
+    UNIT_KEEP_S = 3600,    /* output lives this long after the end */
+    UNIT_TAIL = 65536,     /* of each stream, for the terminal record */
+    UNIT_IDLE_EVERY_S = 5, /* the scheduler is told of one that is to be paused ... */
+    UNIT_IDLE_MAX_S = 60,  /* ... for so long; then it ends */
 };
 
 enum unit_state {
@@ -75,9 +78,10 @@ struct unit {
     uint64_t sent_bytes, received_bytes; /* over it */
     struct cl_timer timer;               /* idle TTL, hard end, later the hour of output */
     unsigned users;                      /* relays that hold it */
-    struct cl_list waiters;              /* of struct unit_waiter: told at each change */
-    struct cl_list changes;              /* of struct unit_change: pause or resume, under way */
-    struct cl_list resumes;              /* ... to be resumed as soon as it is paused */
+    unsigned n_dials;       /* of those, the ones of open connections: no use by themselves */
+    struct cl_list waiters; /* of struct unit_waiter: told at each change */
+    struct cl_list changes; /* of struct unit_change: pause or resume, under way */
+    struct cl_list resumes; /* ... to be resumed as soon as it is paused */
 };
 
 struct exec_slot {
@@ -170,6 +174,10 @@ int unit_exec(struct unit *u, const Cloche__V1__ExecStartCommand *start, struct 
 /* User code is about to run outside of an exec (a cell): checks that this is a sandbox that runs.
  */
 int unit_begin_code(struct unit *u, struct cl_err *err) CL_MUST;
+/* One more connection to its ports, until unit_end_dial(), by one who holds it: checks that it
+ * runs, that its agent knows that (UNIMPL), and how many there are (TOOBIG). */
+int unit_begin_dial(struct unit *u, struct cl_err *err) CL_MUST;
+void unit_end_dial(struct unit *u);
 /* A client that followed this exec is gone. */
 void unit_client_left(struct unit *u, const char *exec_id);
 /* "" = the job's process.  NULL when there is none. */

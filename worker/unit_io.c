@@ -526,9 +526,15 @@ static bool any_exec_runs(const struct unit *u)
 }
 _Static_assert(offsetof(struct exec_slot, link) == 0, "exec_of_stream() relies on it, too");
 
+/* By more than open connections. */
+static bool is_attended(const struct unit *u)
+{
+    return u->users > u->n_dials;
+}
+
 static bool is_used(const struct unit *u)
 {
-    return any_exec_runs(u) || u->users > 0;
+    return any_exec_runs(u) || is_attended(u);
 }
 
 void unit_touch(struct unit *u)
@@ -570,7 +576,7 @@ static void drop_oldest_exec(struct unit *u)
 {
     CL_LIST_FOREACH (node, &u->execs) {
         struct exec_slot *slot = CL_LIST_ENTRY(node, struct exec_slot, link);
-        if (exec_is_running(slot->exec) || u->users > 0)
+        if (exec_is_running(slot->exec) || is_attended(u))
             continue;
         free_slot(slot);
         u->n_execs--;
@@ -765,6 +771,28 @@ int unit_begin_code(struct unit *u, struct cl_err *err)
         return -1;
     u->code_started = true;
     return 0;
+}
+
+int unit_begin_dial(struct unit *u, struct cl_err *err)
+{
+    if (unit_check_runs(u, err) < 0)
+        return -1;
+    if (!machine_dials(u->machine))
+        return cl_fail(err, CL_E_UNIMPL, 0,
+                       "the template's agent is older than ports: build the template again");
+    if (u->n_dials >= UNIT_DIALS_MAX)
+        return cl_fail(err, CL_E_TOOBIG, 0, "%d connections to this sandbox are open already",
+                       UNIT_DIALS_MAX);
+    u->n_dials++;
+    unit_touch(u);
+    return 0;
+}
+
+void unit_end_dial(struct unit *u)
+{
+    CL_ASSERT(u->n_dials > 0);
+    u->n_dials--;
+    unit_touch(u);
 }
 
 struct exec *unit_find_exec(struct unit *u, const char *id)

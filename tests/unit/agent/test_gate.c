@@ -18,12 +18,18 @@ static Cloche__V1__GuestClock clock_body;
 
 static Cloche__V1__GuestContextOp context_body;
 static Cloche__V1__GuestCell cell_body;
+static Cloche__V1__GuestDial dial_body;
+static Cloche__V1__GuestDialed dialed_body;
+static Cloche__V1__GuestHungUp hung_up_body;
 
 static int init_bodies(void **state)
 {
     (void)state;
     cloche__v1__guest_context_op__init(&context_body);
     cloche__v1__guest_cell__init(&cell_body);
+    cloche__v1__guest_dial__init(&dial_body);
+    cloche__v1__guest_dialed__init(&dialed_body);
+    cloche__v1__guest_hung_up__init(&hung_up_body);
     cloche__v1__guest_exec__init(&exec_body);
     cloche__v1__guest_file_op__init(&file_body);
     cloche__v1__guest_signal__init(&signal_body);
@@ -76,6 +82,7 @@ static int admit_window(struct gate *gate, uint64_t stream, uint32_t bytes)
 
 static const Cloche__V1__GuestChannel STDIN = CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_STDIN;
 static const Cloche__V1__GuestChannel FILE_DATA = CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_FILE;
+static const Cloche__V1__GuestChannel SOCKET = CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_SOCKET;
 
 static void test_nothing_runs_before_the_identity(void **state)
 {
@@ -218,6 +225,70 @@ static void test_code_takes_streams_but_no_data(void **state)
     assert_int_equal(admit(&gate, &reset), GATE_RESET);
 }
 
+static int admit_dial(struct gate *gate, uint64_t stream)
+{
+    GUEST_FRAME(frame, stream, DIAL, dial, &dial_body);
+    return admit(gate, &frame);
+}
+
+static void test_a_dial_opens_a_stream_of_bytes_both_ways(void **state)
+{
+    (void)state;
+    struct gate gate;
+    gate_init(&gate);
+    assert_int_equal(admit_dial(&gate, 1), -1); /* before the identity */
+    gate.identified = true;
+    assert_int_equal(admit_dial(&gate, 0), -1);
+    assert_int_equal(admit_dial(&gate, 1), GATE_DIAL);
+    assert_int_equal(admit_dial(&gate, 1), -1);
+    assert_int_equal(gate_find(&gate, 1)->kind, GATE_KIND_DIAL);
+    assert_int_equal(admit_data(&gate, 1, SOCKET, 10, false), GATE_DATA); /* at once */
+    assert_int_equal(gate_find(&gate, 1)->recv_credit, GUEST_WINDOW_INITIAL - 10);
+    assert_int_equal(admit_window(&gate, 1, 10), GATE_CREDIT);
+    assert_int_equal(admit_data(&gate, 1, STDIN, 1, false), -1);
+    assert_int_equal(admit_data(&gate, 1, FILE_DATA, 1, false), -1);
+    assert_int_equal(admit_data(&gate, 1, SOCKET, 10, true), GATE_DATA);
+    assert_int_equal(admit_window(&gate, 1, 10), GATE_CREDIT); /* the other way goes on */
+    assert_int_equal(admit_data(&gate, 1, SOCKET, 0, true), -1);
+}
+
+static void test_a_dial_is_no_exec_and_nothing_else_is_a_dial(void **state)
+{
+    (void)state;
+    struct gate gate;
+    gate_init(&gate);
+    gate.identified = true;
+    assert_int_equal(admit_dial(&gate, 1), GATE_DIAL);
+    GUEST_FRAME(signal, 1, SIGNAL, signal, &signal_body);
+    assert_int_equal(admit(&gate, &signal), -1);
+    GUEST_FRAME(dialed, 1, DIALED, dialed, &dialed_body);
+    assert_int_equal(admit(&gate, &dialed), -1);
+    GUEST_FRAME(hung_up, 1, HUNG_UP, hung_up, &hung_up_body);
+    assert_int_equal(admit(&gate, &hung_up), -1);
+    assert_int_equal(admit_exec(&gate, 2), GATE_EXEC);
+    assert_int_equal(admit_data(&gate, 2, SOCKET, 1, false), -1);
+    GUEST_FRAME(cell, 3, CELL, cell, &cell_body);
+    assert_int_equal(admit(&gate, &cell), GATE_CELL);
+    assert_int_equal(admit_data(&gate, 3, SOCKET, 1, false), -1);
+    GUEST_FRAME(reset, 1, RESET, reset, &reset_body);
+    assert_int_equal(admit(&gate, &reset), GATE_RESET);
+    assert_int_equal(admit_data(&gate, 1, SOCKET, 1, false), GATE_IGNORE);
+}
+
+static void test_a_dial_takes_its_place_in_the_table(void **state)
+{
+    (void)state;
+    struct gate gate;
+    gate_init(&gate);
+    gate.identified = true;
+    for (uint64_t id = 1; id <= GATE_STREAMS_MAX; id++)
+        assert_int_equal(admit_dial(&gate, id), GATE_DIAL);
+    assert_int_equal(admit_dial(&gate, 65), GATE_BUSY);
+    assert_int_equal(admit_data(&gate, 65, SOCKET, 1, false), GATE_IGNORE);
+    gate_close(&gate, 64);
+    assert_int_equal(admit_dial(&gate, 66), GATE_DIAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +301,9 @@ int main(void)
         cmocka_unit_test(test_credit_cannot_overflow),
         cmocka_unit_test(test_frames_for_closed_streams_are_stale),
         cmocka_unit_test(test_bodies_stay_in_their_place),
+        cmocka_unit_test(test_a_dial_opens_a_stream_of_bytes_both_ways),
+        cmocka_unit_test(test_a_dial_is_no_exec_and_nothing_else_is_a_dial),
+        cmocka_unit_test(test_a_dial_takes_its_place_in_the_table),
     };
     return cmocka_run_group_tests(tests, init_bodies, NULL);
 }
