@@ -29,7 +29,7 @@ struct port_call {
     uint64_t opened_ns, sent, received; /* sent: by the sandbox */
     struct cl_buf pending;              /* until the relay takes it */
     bool known, recorded;               /* the first message has come; port.open is in the log */
-    bool eof, eof_sent, finished;
+    bool eof, eof_sent, heard_all, finished; /* heard_all: the sandbox's eof came */
     struct cl_timer kick;
 };
 
@@ -126,6 +126,7 @@ static void on_relay_message(void *arg, const Cloche__V1__RelayRequest *m)
     out.data = m->data;
     out.eof = m->eof;
     p->sent += m->data.len;
+    p->heard_all = p->heard_all || m->eof;
     if (rpc_call_send(p->a->call, &out.base, &err) < 0)
         fail(p, &err);
     else if (rpc_call_is_full(p->a->call))
@@ -298,7 +299,7 @@ static void connect_gone(struct api_call *a, const struct cl_err *why)
     bool waits_for_record = p->known && !p->recorded && !p->finished;
     if (waits_for_record)
         return; /* on_recorded() frees it */
-    finish(p, "left", p->recorded ? NULL : why);
+    finish(p, p->heard_all ? "closed" : "left", p->recorded ? NULL : why);
     port_free(p);
 }
 

@@ -73,14 +73,14 @@ def watch(conn):
 MANNERS = {7000: echo, 7001: digest, 7002: source, 7003: first_word, 7004: reset, 7005: watch}
 
 
-def serve(port, manner, family=socket.AF_INET, address="127.0.0.1"):
+def serve(port, manner):
     class Handler(socketserver.BaseRequestHandler):
         def handle(self):
             manner(self.request)
 
     class Server(socketserver.ThreadingTCPServer):
-        address_family, allow_reuse_address, daemon_threads, request_queue_size = family, True, True, 64
-    threading.Thread(target=Server((address, port), Handler).serve_forever, daemon=True).start()
+        allow_reuse_address, daemon_threads, request_queue_size = True, True, 64
+    threading.Thread(target=Server(("127.0.0.1", port), Handler).serve_forever, daemon=True).start()
 
 
 class Page(http.server.BaseHTTPRequestHandler):
@@ -107,7 +107,6 @@ class Page(http.server.BaseHTTPRequestHandler):
 
 for number, how in MANNERS.items():
     serve(number, how)
-serve(7006, echo, socket.AF_INET6, "::1")
 threading.Thread(target=http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Page).serve_forever, daemon=True).start()
 print("ready", flush=True)
 time.sleep(float(sys.argv[1]) if len(sys.argv) > 1 else 3600)
