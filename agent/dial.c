@@ -239,10 +239,11 @@ static int move_data(struct dial *dial, struct gate *gate, struct chan *chan, st
 
 int dial_turn(struct dial *dial, struct gate *gate, struct chan *chan, struct cl_err *err)
 {
-    if (dial->state == DIAL_CONNECTING)
-        return turn_connecting(dial, gate, chan, err);
-    if (dial->state == DIAL_GONE)
+    if (dial->state == DIAL_CONNECTING && turn_connecting(dial, gate, chan, err) < 0)
+        return -1;
+    if (dial->state != DIAL_CONNECTED)
         return 0;
+    /* At once: an end that came meanwhile is an event that comes no more. */
     if (move_data(dial, gate, chan, err) < 0)
         return -1;
     int error = dial->out.error != 0 ? dial->out.error : dial->in.error;

@@ -208,6 +208,17 @@ def a_workers_reset_is_one_for_the_program(g):
     server.kill()
 
 
+def an_end_before_it_is_connected_is_told_by_itself(g):
+    server = Server(g, "for (1 .. 20) { my $c = c(); put($c, 'got ' . length(all($c))); close $c }")
+    for _ in range(20):  # nothing else comes that could wake the agent
+        dial = Dial(g, server.port)
+        dial.push(b"", eof=True)
+        dial.connected()
+        expect(dial.read_all() == b"got 0", dial.got)
+        dial.hung_up()
+    server.end()
+
+
 def bytes_before_it_is_connected_are_kept(g):
     server = Server(g, "print length all(c())")
     dial = Dial(g, server.port)
@@ -304,7 +315,7 @@ CHECKS = [
     a_port_is_talked_to_and_the_client_ends, a_program_ends_first_and_still_listens,
     a_program_that_reads_no_more_goes_on_writing, nobody_listens, ports_that_cannot_be, a_reset_is_told_and_is_no_end,
     an_answer_before_a_reset_is_delivered, a_reset_after_its_end_is_told_unasked, a_workers_reset_is_one_for_the_program,
-    bytes_before_it_is_connected_are_kept, five_mib_each_way_at_once, nobody_gets_more_than_his_credit,
+    an_end_before_it_is_connected_is_told_by_itself, bytes_before_it_is_connected_are_kept, five_mib_each_way_at_once, nobody_gets_more_than_his_credit,
     as_many_as_there_are_streams, who_does_not_accept_is_not_waited_for_long, a_connection_outlives_a_pause,
 ]
 
