@@ -157,8 +157,10 @@ static int open_servers(struct gateway *g, const struct mcp_extra *extra, struct
                                    .aliases = g->options->aliases,
                                    .challenge = g->metadata.challenge,
                                    .extra = extra};
-    struct e2b_server_conf e2b = {
-        .loop = g->loop, .pool = g->pool, .template_name = g->options->template_name};
+    struct e2b_server_conf e2b = {.loop = g->loop,
+                                  .pool = g->pool,
+                                  .template_name = g->options->template_name,
+                                  .ports = g->ports ? g->ports_host : NULL};
     _Static_assert((int)E2B_SECRET == (int)MCP_SECRET, "one secret for both");
     if (read_secret(g->options->secret_file, conf.secret, err) < 0 ||
         mcp_server_new(&conf, &g->mcp, err) < 0)
@@ -187,6 +189,8 @@ static int open_http(struct gateway *g, struct cl_err *err)
     if (http_server_new(&conf, &g->http, err) < 0 ||
         http_server_listen(g->http, g->options->listen, &port, err) < 0)
         return -1;
+    if (g->ports && !g->options->ports_domain[0]) /* which may have been port 0 */
+        (void)snprintf(g->ports_host, sizeof g->ports_host, "localhost:%u", port);
     log_event(LOG_LISTENING, "address='%s' port=%u", g->options->listen, port);
     return 0;
 }
