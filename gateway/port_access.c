@@ -81,6 +81,27 @@ static void take_parameter(const struct port_asked *asked, const char *link, siz
         bear(a, a->link);
 }
 
+/* Another port of the sandbox is its own, as a page and its API are. */
+static bool is_own_origin(const struct port_asked *asked)
+{
+    const char *origin = port_message_value(asked->request, "origin");
+    const char *name = origin ? strstr(origin, "://") : NULL;
+    struct port_host from;
+    if (!origin)
+        return true;
+    return name && port_message_count(asked->request, "origin") == 1 &&
+           port_host_parse(name + 3, strlen(name + 3), asked->domain, &from) &&
+           strcmp(from.sandbox, asked->host->sandbox) == 0;
+}
+
+static void take_cookie(const struct port_asked *asked, const char *link, struct port_access *a)
+{
+    if (is_own_origin(asked))
+        (void)snprintf(a->credential, sizeof a->credential, "Bearer %.*s", PORT_LINK - 1, link);
+    else
+        refuse(a, 403, "this sandbox's cookie is not for pages of other origins");
+}
+
 void port_access_find(const struct port_asked *asked, struct port_access *ret_access)
 {
     const struct port_host *host = asked->host;
@@ -98,8 +119,7 @@ void port_access_find(const struct port_asked *asked, struct port_access *ret_ac
         take_parameter(asked, link, n, ret_access);
     } else if ((link = port_head_cookie(asked->request, asked->tls ? PORT_COOKIE_TLS : PORT_COOKIE,
                                         host->sandbox))) {
-        (void)snprintf(ret_access->credential, sizeof ret_access->credential, "Bearer %.*s",
-                       PORT_LINK - 1, link);
+        take_cookie(asked, link, ret_access);
     } else {
         refuse(ret_access, 401, missing);
     }

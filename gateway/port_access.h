@@ -24,6 +24,7 @@ struct port_access {
 struct port_asked {
     const struct port_message *request; /* whose head is complete */
     const struct port_host *host;       /* of its Host */
+    const char *domain;                 /* that it is below */
     const uint8_t *secret;              /* E2B_SECRET bytes: opens E2B's tokens */
     bool tls;
 };

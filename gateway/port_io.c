@@ -81,11 +81,21 @@ static void leave_guest(struct port *p)
     forget_guest(p);
 }
 
+/* Is an end of this connection from now on a reset?  It is while an answer is on its way, whoever
+ * ends it and why: the client must see that something is missing. */
+static void be_abrupt(const struct port *p, bool abrupt)
+{
+    struct linger how = {.l_onoff = abrupt, .l_linger = 0};
+    int fd = bufferevent_getfd(p->conn->bev);
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &how, sizeof how);
+}
+
 /* Our last byte has left.  A close with bytes unread would be a reset, which can overtake the
  * answer (RFC 9112 section 9.6). */
 static void flushed(struct port *p)
 {
     p->state = AT_LINGER;
+    be_abrupt(p, false);
     if (!p->fin_sent)
         http_conn_fin(p->conn);
     p->fin_sent = true;
@@ -111,12 +121,9 @@ static void finish(struct port *p)
         flushed(p);
 }
 
-/* A reset, not an end: the client must see that something is missing. */
 static void cut(struct port *p)
 {
-    struct linger none = {.l_onoff = 1, .l_linger = 0};
-    int fd = bufferevent_getfd(p->conn->bev);
-    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+    be_abrupt(p, true);
     http_conn_close(p->conn);
 }
 
@@ -269,6 +276,7 @@ static void take_answer_head(struct port *p)
         return;
     }
     count(p, code);
+    be_abrupt(p, true);
     p->state = is_tunnel ? AT_TUNNEL : AT_ANSWER;
 }
 
@@ -524,7 +532,11 @@ static void take_request_head(struct port *p)
         refuse(p, 400, "the HTTP request is malformed");
         return;
     }
-    port_access_find(&(struct port_asked){p->request, &p->host, conf->secret, conf->tls != NULL},
+    port_access_find(&(struct port_asked){.request = p->request,
+                                          .host = &p->host,
+                                          .domain = conf->endpoint.ports,
+                                          .secret = conf->secret,
+                                          .tls = conf->tls != NULL},
                      &access);
     go(p, &access);
     OPENSSL_cleanse(&access, sizeof access);

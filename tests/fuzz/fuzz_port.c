@@ -36,7 +36,9 @@ static void ask_access(const struct port_message *m)
     struct cl_buf target;
     cl_buf_init(&target, PORT_REQUEST_HEAD);
     if (port_host_parse(host, strlen(host), DOMAIN, &h)) {
-        port_access_find(&(struct port_asked){m, &h, secret, false}, &access);
+        port_access_find(
+            &(struct port_asked){.request = m, .host = &h, .domain = DOMAIN, .secret = secret},
+            &access);
         CL_ASSERT((access.status == 0) == (access.credential[0] != '\0'));
         CL_ASSERT(port_head_target(m, &target, NULL) == 0 || cl_test_alloc_failed());
     }

@@ -37,7 +37,10 @@ static struct port_access find(const struct ask *a)
                      a->fields ? a->fields : "");
     assert_int_equal(port_message_new(PORT_REQUEST, &m, NULL), 0);
     assert_int_equal(port_message_feed(m, text, (size_t)n, &used), PORT_HEAD);
-    port_access_find(&(struct port_asked){m, &host, secret, a->tls}, &access);
+    port_access_find(
+        &(struct port_asked){
+            .request = m, .host = &host, .domain = "example.org", .secret = secret, .tls = a->tls},
+        &access);
     port_message_free(m);
     return access;
 }
@@ -91,6 +94,40 @@ static void test_where_a_credential_can_be(void **state)
     }
 }
 
+static void test_the_cookie_is_for_the_sandboxs_own_pages(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *origin;
+        int status;
+    } rows[] = {
+        {"http://80-sbx_" ID ".example.org", 0},
+        {"https://8080-sbx-" ID ".example.org:8443", 0},
+        {"http://80-sbx_" ID "." SECRET ".example.org", 0},
+        {"http://80-sbx_" OTHER ".example.org", 403},
+        {"http://example.org", 403},
+        {"http://evil.org", 403},
+        {"http://evil.org/80-sbx_" ID ".example.org", 403},
+        {"80-sbx_" ID ".example.org", 403},
+        {"null", 403},
+        {"", 403},
+    };
+    for (size_t i = 0; i < CL_COUNT(rows); i++) {
+        char fields[400];
+        int n = snprintf(fields, sizeof fields, "Origin: %s\r\n", rows[i].origin);
+        (void)snprintf(fields + n, sizeof fields - (size_t)n, "Cookie: cloche_link=" LINK "\r\n");
+        struct port_access a = find(&(struct ask){.fields = fields});
+        if (a.status != rows[i].status)
+            fail_msg("'%s': %d", rows[i].origin, a.status);
+        a = find(&(struct ask){.fields = fields, .name_secret = SECRET});
+        assert_int_equal(a.status, 0); /* who knows it may ask from anywhere */
+    }
+    struct port_access a = find(&(struct ask){
+        .fields = "Cookie: cloche_link=" LINK "\r\nOrigin: http://1-sbx_" ID ".example.org\r\n"
+                  "Origin: http://1-sbx_" ID ".example.org\r\n"});
+    assert_int_equal(a.status, 403);
+}
+
 static void test_the_access_token_of_e2b(void **state)
 {
     (void)state;
@@ -116,6 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_where_a_credential_can_be),
+        cmocka_unit_test(test_the_cookie_is_for_the_sandboxs_own_pages),
         cmocka_unit_test(test_the_access_token_of_e2b),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
