@@ -60,6 +60,7 @@ class Guest:
             self.open -= 1
 
     def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)  # a close alone leaves it to the accept() that waits
         self.listener.close()
 
     def __enter__(self):

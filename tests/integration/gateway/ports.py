@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import shutil
 import signal
 import socket
 import ssl
@@ -95,24 +96,27 @@ def the_connection_may_have_been_the_apis_before(w):
         equal("a byte at a time", Answer(read_all(s2)).body, b"ok")
 
 
+def sums(conn, head, rest):
+    """Answer with the SHA-256 of the request's body."""
+    lines = head.decode().lower()
+    if "chunked" in lines:
+        f = Reader(conn, rest)
+        body = b""
+        while n := int(f.line().split(b";")[0], 16):
+            body += f.take(n)
+            f.take(2)
+        f.line()
+    else:
+        n = int(next(x for x in lines.split("\r\n") if x.startswith("content-length")).split()[1])
+        body = Reader(conn, rest).take(n)
+    conn.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 64\r\n\r\n" + hashlib.sha256(body).hexdigest().encode())
+
+
 @suite.scenario
 def bodies_of_requests_pass(w):
     data = random_bytes(8 * MIB)
     digest = hashlib.sha256(data).hexdigest().encode()
 
-    def sums(conn, head, rest):
-        lines = head.decode().lower()
-        if "chunked" in lines:
-            f = Reader(conn, rest)
-            body = b""
-            while n := int(f.line().split(b";")[0], 16):
-                body += f.take(n)
-                f.take(2)
-            f.line()
-        else:
-            n = int(next(x for x in lines.split("\r\n") if x.startswith("content-length")).split()[1])
-            body = Reader(conn, rest).take(n)
-        conn.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 64\r\n\r\n" + hashlib.sha256(body).hexdigest().encode())
     with Guest(sums) as g:
         a = ask(w, g, BY_TOKEN, f"Content-Length: {len(data)}", line="POST / HTTP/1.1", body=data)
         equal("8 MiB with their length", a.body, digest)
@@ -308,6 +312,14 @@ def the_cookie(w):
 
 
 @suite.scenario
+def pages_of_other_sandboxes(w):
+    with Guest(says(OK)) as g:
+        for origin, status in (("http://" + host(g), 200), ("http://" + host(8080), 200), ("http://" + host(g, OTHER), 403), ("null", 403)):
+            equal(f"with the cookie, from {origin}: {status}", ask(w, g, f"Cookie: cloche_link={LINK}", f"Origin: {origin}").status, status)
+        equal("with a secret of their own they may", ask(w, g, BY_TOKEN, "Origin: http://evil.org").status, 200)
+
+
+@suite.scenario
 def errors_of_the_scheduler(w):
     with Guest(says(OK)) as g:
         port = g.port
@@ -322,18 +334,22 @@ def errors_of_the_scheduler(w):
 
 # --- other protocols
 
+def echo(conn, _head, rest):
+    conn.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n")
+    if rest:
+        conn.sendall(rest)
+    while data := conn.recv(PIECE):
+        conn.sendall(data)
+    conn.sendall(b"bye")
+
+
+ASK_FOR_IT = (BY_TOKEN, "Connection: keep-alive, Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: k")
+
+
 @suite.scenario
 def websockets(w):
-    def echo(conn, head, rest):
-        conn.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n")
-        if rest:
-            conn.sendall(rest)
-        while data := conn.recv(PIECE):
-            conn.sendall(data)
-        conn.sendall(b"bye")
-    ask_for_it = (BY_TOKEN, "Connection: keep-alive, Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: k")
     with Guest(echo) as g, dial(w) as s:
-        s.sendall(request(g, *ask_for_it) + b"early")
+        s.sendall(request(g, *ASK_FOR_IT) + b"early")
         head, _, rest = b"", b"", b""
         while b"\r\n\r\nearly" not in head:
             head += s.recv(PIECE)
@@ -346,10 +362,10 @@ def websockets(w):
         equal("half-close passes, and the rest comes", read_all(s), b"bye")
         check("the guest's connection ends", until(lambda: g.open == 0, 5))
     with Guest(says(OK)) as g:
-        equal("a server that does not want", ask(w, g, *ask_for_it).body, b"ok")
+        equal("a server that does not want", ask(w, g, *ASK_FOR_IT).body, b"ok")
     with Guest(says(b"HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nhello", then=lambda conn: None)) as g:
         with dial(w) as s:
-            s.sendall(request(g, *ask_for_it))
+            s.sendall(request(g, *ASK_FOR_IT))
             check("the guest's end passes", read_all(s).endswith(b"hello"))
 
 
@@ -424,6 +440,30 @@ def slow_readers_and_writers_hold_little(w):
         stop.set()
         equal("all of it comes when it is read", Answer(read_all(s)).body, b"ok")
         sender.join()
+
+
+@suite.long_scenario
+def silence_and_readers_that_stop(w):
+    with Guest(says(b"")) as g, Guest(says(b"HTTP/1.1 200 OK\r\n\r\nabc")) as h, dial(w, 200) as s, dial(w, 200) as t:
+        s.sendall(request(g))
+        t.sendall(request(h))
+        with Guest(says(b"HTTP/1.1 200 OK\r\n\r\n" + 16 * MIB * b"a", then=lambda conn: None)) as p, dial(w) as u:
+            u.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            u.sendall(request(p))
+            time.sleep(40)
+            try:
+                while u.recv(PIECE):
+                    pass
+                check("a client that does not read for 30 s is cut", False)
+            except ConnectionResetError:
+                check("a client that does not read for 30 s is cut", True)
+        equal("a server that says nothing for 120 s: 504", Answer(read_all(s)).status, 504)
+        try:
+            while t.recv(PIECE):
+                pass
+            check("one that stops in its answer is cut", False)
+        except ConnectionResetError:
+            check("one that stops in its answer is cut", True)
 
 
 @suite.scenario
@@ -527,6 +567,32 @@ def over_tls(w):
         a = get(f"Cookie: __Host-cloche_link={LINK}")
         check("it opens the port", a.body == b"ok" and b"X-Forwarded-Proto: https" in g.seen[0] and b"cloche_link" not in g.seen[0], a.raw)
         equal("the plain one does not", get(f"Cookie: cloche_link={LINK}").status, 401)
+        data = random_bytes(8 * MIB, 4)
+        with Guest(sums) as sg:
+            with socket.create_connection(("127.0.0.1", p.port), timeout=20) as tcp, context.wrap_socket(tcp) as c:
+                c.sendall(request(sg, BY_TOKEN, f"Content-Length: {len(data)}", line="POST / HTTP/1.1", name=host(sg, domain="box.example.org"),
+                                  body=data))
+                equal("8 MiB up", Answer(read_all(c)).body, hashlib.sha256(data).hexdigest().encode())
+        with Guest(echo) as e, socket.create_connection(("127.0.0.1", p.port), timeout=20) as tcp, context.wrap_socket(tcp) as c:
+            c.sendall(request(e, *ASK_FOR_IT, name=host(e, domain="box.example.org")))
+            r = Reader(c)
+            while r.line():
+                pass
+            same = True
+            for i in range(0, len(data), MIB // 2):
+                c.sendall(data[i:i + MIB // 2])
+                same &= r.take(MIB // 2) == data[i:i + MIB // 2]
+            check("8 MiB both ways in a tunnel", same)
+        with Guest(says(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(data) + data)) as d:
+            with socket.create_connection(("127.0.0.1", p.port), timeout=20) as tcp, context.wrap_socket(tcp) as c:
+                c.sendall(request(d, name=host(d, domain="box.example.org")))
+                time.sleep(0.5)
+                equal("8 MiB down, to a reader that waits first", Answer(read_all(c)).body == data, True)
+        name = host(g, domain="box.example.org").replace("_", "-").replace(":443", "")
+        got = shutil.which("curl") and subprocess.run(["curl", "-sSk", "--http2", "--max-time", "20", "-w", " %{http_version}", "--resolve", f"{name}:{p.port}:127.0.0.1",
+                              "-H", BY_TOKEN, f"https://{name}:{p.port}/"], capture_output=True, text=True)
+        if got:
+            equal("a client that comes with HTTP/2 asks again with HTTP/1.1", got.stdout + got.stderr, "ok 1.1")
         s = Guest(says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", then=lambda conn: time.sleep(0.2)))
         with socket.create_connection(("127.0.0.1", p.port), timeout=20) as tcp, context.wrap_socket(tcp, suppress_ragged_eofs=False) as c:
             c.sendall(request(s, name=host(s, domain="box.example.org")))
