@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "cloche/v1/port.pb-c.h"
 #include "cloche/v1/sandbox.pb-c.h"
 #include "e2b/call_priv.h"
 #include "e2b/labels.h"
+#include "e2b/network.h"
 #include "e2b/pause.h"
 
 enum {
@@ -15,14 +17,15 @@ enum {
     KEEP_S = 30 * 24 * 3600,
     TIMEOUT_DEFAULT_S = 300,
     METADATA_MAX = 32,
-    GRANT_RULES = 32,      /* of NetworkGrant */
-    GRANT_RULE_TEXT = 288, /* policy/net_rule.h */
     PAGE_DEFAULT = 100,
     PAGES_MAX = 8, /* of the scheduler's, for one of ours: each counts against the rate */
 };
 /* What the SDKs may expect of envd: everything that we serve is in it. */
 #define ENVD_VERSION "0.6.4"
 #define CLIENT_ID "cloche"
+/* A label that metadata cannot have: who connects later gets no link either. */
+#define PRIVATE_KEY "e2b-traffic"
+#define PRIVATE_VALUE "token"
 
 static const struct e2b_method get_method =
     E2B_RPC("SandboxService", "Get", sandbox_service_get_response);
@@ -95,7 +98,68 @@ static void fail_unknown(struct e2b_call *c)
     e2b_fail(c, &err);
 }
 
-/* What create and connect answer: with the key to envd. */
+/* --- what create, connect and resume answer -----------------------------------------------------
+ */
+
+struct answer {
+    int status;
+    json_t *body; /* owned */
+};
+
+static void answer_free(void *obj)
+{
+    struct answer *w = obj;
+    json_decref(w->body);
+    cl_free(w);
+}
+
+/* The domain behind which get_host() of an SDK puts its "PORT-SANDBOX." */
+static void say_answer(struct e2b_call *c, const char *secret)
+{
+    struct answer *w = c->work;
+    json_t *body = w->body;
+    w->body = NULL;
+    mcp_json_set(body, "domain",
+                 json_sprintf("%s%s%s", secret, secret[0] ? "." : "", c->server->conf.ports));
+    e2b_reply(c, w->status, body);
+}
+
+/* Without a link (a token of OAuth makes none) the URLs of ports say what is missing; the sandbox
+ * is there, whatever went wrong. */
+static void on_linked(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
+{
+    const Cloche__V1__CreateLinkResponse *m = (const Cloche__V1__CreateLinkResponse *)reply;
+    const char *secret = err ? NULL : strrchr(m->link, '_');
+    say_answer(c, secret ? secret + 1 : "");
+}
+
+static void ask_link(struct e2b_call *c, const char *sandbox)
+{
+    static const struct e2b_method link =
+        E2B_RPC("PortService", "CreateLink", create_link_response);
+    Cloche__V1__CreateLinkRequest m = CLOCHE__V1__CREATE_LINK_REQUEST__INIT;
+    m.sandbox_id = e2b_pb(sandbox);
+    (void)!e2b_ask(c, &(struct e2b_ask){.method = &link, .request = &m.base, .on_end = on_linked},
+                   NULL);
+}
+
+static bool is_private(const Cloche__V1__Sandbox *m)
+{
+    for (size_t i = 0; i < m->n_labels; i++) {
+        if (strcmp(m->labels[i]->key, PRIVATE_KEY) == 0)
+            return true;
+    }
+    return false;
+}
+
+static json_t *answer_body(const Cloche__V1__Sandbox *m, const char *token)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "templateID", m->template_, "sandboxID",
+                     m->id, "clientID", CLIENT_ID, "envdVersion", ENVD_VERSION, "envdAccessToken",
+                     token, "trafficAccessToken", token, "alias", m->template_);
+}
+
+/* With the key to envd, and to the ports. */
 static void answer_with_token(struct e2b_call *c, int status, const Cloche__V1__Sandbox *m,
                               const char *env)
 {
@@ -107,11 +171,21 @@ static void answer_with_token(struct e2b_call *c, int status, const Cloche__V1__
         e2b_fail(c, &err);
         return;
     }
-    e2b_reply(c, status,
-              json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "templateID", m->template_,
-                        "sandboxID", m->id, "clientID", CLIENT_ID, "envdVersion", ENVD_VERSION,
-                        "envdAccessToken", token, "trafficAccessToken", token, "alias",
-                        m->template_));
+    json_t *body = answer_body(m, token);
+    if (!c->server->conf.ports) {
+        e2b_reply(c, status, body);
+        return;
+    }
+    struct answer *w = e2b_work_new(c, sizeof *w, answer_free);
+    if (!w) {
+        json_decref(body);
+        return;
+    }
+    *w = (struct answer){status, body};
+    if (is_private(m))
+        say_answer(c, "");
+    else
+        ask_link(c, m->id);
 }
 
 /* --- create -------------------------------------------------------------------------------------
@@ -185,62 +259,21 @@ static int check_wishes(const json_t *body, struct cl_err *err)
     return 0;
 }
 
-/* A grant from `network`: allowOut with everything else denied, as the SDKs say ALL_TRAFFIC. */
-struct grant {
-    Cloche__V1__NetworkGrant m;
-    char text[GRANT_RULES][GRANT_RULE_TEXT], *allow[GRANT_RULES];
-};
-
-#define ALL_TRAFFIC "0.0.0.0/0"
-
-static bool denies_all(const json_t *deny)
+static int add_private(struct label_list *l, struct cl_err *err)
 {
-    size_t i;
-    json_t *v;
-    json_array_foreach(deny, i, v)
-    {
-        if (json_is_string(v) && strcmp(json_string_value(v), ALL_TRAFFIC) == 0)
-            return true;
-    }
-    return false;
-}
-
-static int add_rule(struct grant *g, const json_t *v, struct cl_err *err)
-{
-    const char *target = json_string_value(v);
-    if (!target || g->m.n_allow == GRANT_RULES)
-        return cl_fail(err, CL_E_INVALID, 0, "network.allowOut: at most %d names or addresses",
-                       GRANT_RULES);
-    char *text = g->text[g->m.n_allow];
-    bool all = strcmp(target, ALL_TRAFFIC) == 0;
-    int n = snprintf(text, GRANT_RULE_TEXT, all ? "public" : "%s:*", target);
-    if (n < 0 || n >= GRANT_RULE_TEXT)
-        return cl_fail(err, CL_E_INVALID, 0, "network.allowOut: '%.40s' is too long", target);
-    g->allow[g->m.n_allow++] = text;
+    if (add_label(l, PRIVATE_KEY, PRIVATE_VALUE, err) < 0)
+        return -1;
+    (void)snprintf(l->keys[l->n - 1], sizeof l->keys[0], PRIVATE_KEY);
     return 0;
 }
 
-/* What of it has no meaning here is refused: a sandbox must not reach more than was meant. */
-static int read_network(const json_t *network, struct grant *g, struct cl_err *err)
+static void set_grant(const struct e2b_network *network, Cloche__V1__NetworkGrant *m, char **list)
 {
-    const json_t *allow = json_object_get(network, "allowOut");
-    size_t i;
-    json_t *v;
-    cloche__v1__network_grant__init(&g->m);
-    g->m.allow = g->allow;
-    if (!network || json_is_null(network))
-        return 0;
-    if (!json_is_array(allow) || json_array_size(allow) == 0 ||
-        !denies_all(json_object_get(network, "denyOut")) ||
-        json_array_size(json_object_get(network, "denyOut")) != 1)
-        return cl_fail(err, CL_E_UNIMPL, 0,
-                       "network: served is allowOut together with denyOut [\"" ALL_TRAFFIC "\"]");
-    json_array_foreach(allow, i, v)
-    {
-        if (add_rule(g, v, err) < 0)
-            return -1;
-    }
-    return 0;
+    cloche__v1__network_grant__init(m);
+    for (size_t i = 0; i < network->n; i++)
+        list[i] = e2b_pb(network->text[i]);
+    m->allow = list;
+    m->n_allow = network->n;
 }
 
 /* 0: asked, or it has ended. */
@@ -252,13 +285,17 @@ static int ask_create(struct e2b_call *c, struct label_list *labels, struct cl_e
     json_t *env = json_object_get(c->body, "envVars");
     if (!name || !name[0])
         return cl_fail(err, CL_E_INVALID, 0, "templateID is missing");
-    struct grant grant;
+    struct e2b_network network;
+    Cloche__V1__NetworkGrant grant;
+    char *allow[E2B_NETWORK_RULES];
     struct e2b_auto_pause idle;
     if (check_wishes(c->body, err) < 0 || e2b_auto_pause_read(c->body, &idle, err) < 0 ||
-        read_network(json_object_get(c->body, "network"), &grant, err) < 0 ||
+        e2b_network_read(json_object_get(c->body, "network"), &network, err) < 0 ||
         e2b_env_check(env, err) < 0 ||
-        add_metadata(labels, json_object_get(c->body, "metadata"), err) < 0)
+        add_metadata(labels, json_object_get(c->body, "metadata"), err) < 0 ||
+        (network.is_private && add_private(labels, err) < 0))
         return -1;
+    set_grant(&network, &grant, allow);
     struct creation *w = e2b_work_new(c, sizeof *w, creation_free);
     if (!w)
         return 0;
@@ -271,8 +308,8 @@ static int ask_create(struct e2b_call *c, struct label_list *labels, struct cl_e
     m.ttl_ns = mcp_json_u64(c->body, "timeout", TIMEOUT_DEFAULT_S) * CL_NS_PER_S;
     m.labels = labels->list;
     m.n_labels = labels->n;
-    if (grant.m.n_allow > 0)
-        m.network_grant = &grant.m;
+    if (grant.n_allow > 0)
+        m.network_grant = &grant;
     if (idle.pauses)
         m.on_idle = CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE;
     m.wake_on_use = idle.resumes;
@@ -324,8 +361,12 @@ static const Cloche__V1__Sandbox *living(struct e2b_call *c, const ProtobufCMess
 static void on_got(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
     const Cloche__V1__Sandbox *m = living(c, reply, err);
-    if (m)
-        e2b_reply(c, 200, detail_of(m));
+    if (!m)
+        return;
+    json_t *body = detail_of(m);
+    if (c->server->conf.ports)
+        mcp_json_set(body, "domain", json_string(c->server->conf.ports));
+    e2b_reply(c, 200, body);
 }
 
 void e2b_sandbox_get(struct e2b_call *c)

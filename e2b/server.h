@@ -30,6 +30,7 @@ struct e2b_server_conf {
     struct rpc_pool *pool;
     uint8_t secret[E2B_SECRET];
     const char *template_name; /* what E2B calls "base" */
+    const char *ports;         /* names PORT-SANDBOX behind it lead to ports; NULL = none does */
 };
 
 int e2b_server_new(const struct e2b_server_conf *conf, struct e2b_server **ret_server,

@@ -38,6 +38,9 @@ static void destroy(void *obj)
     struct http_conn *k = obj;
     if (k->state)
         k->engine->free(k);
+    k->state = k->past_state;
+    if (k->state)
+        k->past->free(k);
     cl_timer_fini(&k->timer);
     bufferevent_free(k->bev);
     cl_free(k);
@@ -59,6 +62,14 @@ void http_conn_close(struct http_conn *k)
     cl_loop_bury(k->server->conf.loop, &k->grave, destroy, k);
 }
 
+void http_conn_fin(struct http_conn *k)
+{
+    SSL *ssl = k->server->conf.tls ? bufferevent_openssl_get_ssl(k->bev) : NULL;
+    if (ssl)
+        (void)SSL_shutdown(ssl);
+    (void)shutdown(bufferevent_getfd(k->bev), SHUT_WR);
+}
+
 void http_conn_drain(struct http_conn *k)
 {
     if (k->engine)
@@ -75,6 +86,17 @@ static void choose(struct http_conn *k, const struct engine *engine)
     k->engine = engine;
     if (engine->open(k, NULL) < 0)
         http_conn_close(k);
+}
+
+void http_conn_pass(struct http_conn *k, const struct engine *engine)
+{
+    CL_ASSERT(!k->past);
+    k->past = k->engine;
+    k->past_state = k->state;
+    k->state = NULL;
+    choose(k, engine);
+    if (!k->gone)
+        engine->readable(k);
 }
 
 static void sniff(struct http_conn *k)
@@ -117,7 +139,8 @@ static void on_written(struct bufferevent *bev, void *arg)
 static void on_event(struct bufferevent *bev, short what, void *arg)
 {
     struct http_conn *k = arg;
-    if (!(what & BEV_EVENT_CONNECTED))
+    bool half = (what & BEV_EVENT_EOF) && k->engine && k->engine->eof && k->engine->eof(k);
+    if (!(what & BEV_EVENT_CONNECTED) && !half)
         http_conn_close(k);
     else if (!k->engine)
         choose(k, tls_is_h2(bufferevent_openssl_get_ssl(bev)) ? &http2_engine : &http1_engine);

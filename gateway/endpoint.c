@@ -9,6 +9,7 @@
 #include "base/util.h"
 #include "e2b/server.h"
 #include "gateway/metadata.h"
+#include "gateway/port_host.h"
 
 static const char *const loopback[] = {"localhost", "127.0.0.1", "[::1]"};
 
@@ -109,9 +110,19 @@ bool endpoint_is_e2b(const struct endpoint *e, const struct http_request *r)
     return e->has_e2b && e2b_serves(r->path);
 }
 
+bool endpoint_is_port(const struct endpoint *e, const struct http_request *r)
+{
+    const char *host = r->fields[FIELD_HOST];
+    struct port_host ignored;
+    return host && port_host_parse(host, strlen(host), e->ports, &ignored);
+}
+
 int endpoint_check(const struct endpoint *e, const struct http_request *r, const char **ret_text)
 {
     const char *origin = r->fields[FIELD_ORIGIN];
+    *ret_text = "this Host is a port of a sandbox";
+    if (endpoint_is_port(e, r))
+        return 421;
     *ret_text = "this Host is not served here";
     if (!host_is_ours(e, r->fields[FIELD_HOST]))
         return 403;

@@ -16,10 +16,13 @@
 struct endpoint {
     const char *hosts;   /* names besides loopback's, separated by commas; "*" = any */
     const char *origins; /* origins besides loopback's, separated by commas */
+    const char *ports;   /* domain of the names of sandboxes' ports (port_host.h); NULL = none */
     bool has_metadata;   /* an authorization server is named (metadata.h) */
     bool has_e2b;        /* E2B's API is served, too */
 };
 
+/* Is it for a port of a sandbox?  Then for nothing else here, whatever `hosts` says. */
+bool endpoint_is_port(const struct endpoint *e, const struct http_request *r);
 /* 0 = go on; else the status to answer with, and a text. */
 int endpoint_check(const struct endpoint *e, const struct http_request *r, const char **ret_text);
 /* GET of the resource's metadata, which needs no credential? */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <openssl/crypto.h>
 #include <openssl/ssl.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,9 @@
 #include "base/mem.h"
 #include "gateway/http_io.h"
 #include "gateway/metadata.h"
+#include "gateway/port_host.h"
 #include "observability/log.h"
+#include "rpc/server.h"
 #include "rpc/tls.h"
 
 #define DRAIN_LOOK_NS (50 * CL_NS_PER_MS)
@@ -24,11 +27,15 @@ struct gateway {
     struct metrics *metrics;               /* owned */
     struct metrics_server *metrics_server; /* owned; NULL = not served */
     struct rpc_pool *pool;                 /* owned */
-    struct mcp_server *mcp;                /* owned */
-    struct e2b_server *e2b;                /* owned; NULL = not served */
-    struct http_server *http;              /* owned */
-    SSL_CTX *tls, *scheduler_tls;          /* owned; NULL = plain */
-    struct metadata metadata;              /* empty texts: no authorization server */
+    struct rpc_pool *ports;                /* owned; NULL = ports of sandboxes are not served */
+    char ports_host[CL_CONF_STR];          /* the domain as clients write it, with its port */
+    char ports_domain[PORT_DOMAIN_MAX];    /* without it */
+    uint8_t secret[MCP_SECRET];
+    struct mcp_server *mcp;       /* owned */
+    struct e2b_server *e2b;       /* owned; NULL = not served */
+    struct http_server *http;     /* owned */
+    SSL_CTX *tls, *scheduler_tls; /* owned; NULL = plain */
+    struct metadata metadata;     /* empty texts: no authorization server */
     struct cl_timer draining;
     uint64_t drain_until_ns;
     void (*done)(void *arg);
@@ -63,6 +70,8 @@ int gateway_reload(struct gateway *g, struct cl_err *err)
     http_server_set_tls(g->http, tls);
     if (scheduler_tls)
         rpc_pool_set_tls(g->pool, scheduler_tls);
+    if (scheduler_tls && g->ports)
+        rpc_pool_set_tls(g->ports, scheduler_tls);
     SSL_CTX_free(g->tls);
     SSL_CTX_free(g->scheduler_tls);
     g->tls = tls;
@@ -100,6 +109,22 @@ static void on_state(void *arg, const struct cl_err *err)
 /* As many as there can be calls in flight, with one more each that looks or ends something. */
 enum { SCHEDULER_CALLS = 2 * (MCP_CALLS_MAX + E2B_CALLS_MAX) };
 
+/* A paused call holds up to its window of 512 KiB, and a connection 32 MiB for all of its own: with
+ * so many places the calls of slow readers, spread evenly, never need more. */
+enum { PORT_PLACES = 6 * RPC_STREAMS_MAX };
+
+/* A pool of its own: what its clients do not read is not in the way of anybody else. */
+static int open_ports(struct gateway *g, struct cl_err *err)
+{
+    gateway_ports_domain(g->options, g->ports_host);
+    if (!port_domain_read(g->ports_host, g->ports_domain)) {
+        g->ports_host[0] = g->ports_domain[0] = '\0';
+        return 0;
+    }
+    return rpc_pool_new(g->loop, g->options->scheduler, g->scheduler_tls, PORT_PLACES, &g->ports,
+                        err);
+}
+
 static int open_pool(struct gateway *g, struct cl_err *err)
 {
     if (rpc_pool_new(g->loop, g->options->scheduler, g->scheduler_tls, SCHEDULER_CALLS, &g->pool,
@@ -132,13 +157,16 @@ static int open_servers(struct gateway *g, const struct mcp_extra *extra, struct
                                    .aliases = g->options->aliases,
                                    .challenge = g->metadata.challenge,
                                    .extra = extra};
-    struct e2b_server_conf e2b = {
-        .loop = g->loop, .pool = g->pool, .template_name = g->options->template_name};
+    struct e2b_server_conf e2b = {.loop = g->loop,
+                                  .pool = g->pool,
+                                  .template_name = g->options->template_name,
+                                  .ports = g->ports ? g->ports_host : NULL};
     _Static_assert((int)E2B_SECRET == (int)MCP_SECRET, "one secret for both");
     if (read_secret(g->options->secret_file, conf.secret, err) < 0 ||
         mcp_server_new(&conf, &g->mcp, err) < 0)
         return -1;
     memcpy(e2b.secret, conf.secret, sizeof e2b.secret);
+    memcpy(g->secret, conf.secret, sizeof g->secret);
     return g->options->e2b ? e2b_server_new(&e2b, &g->e2b, err) : 0;
 }
 
@@ -151,13 +179,18 @@ static int open_http(struct gateway *g, struct cl_err *err)
                              .metrics = g->metrics,
                              .endpoint = {.hosts = g->options->hosts,
                                           .origins = g->options->origins,
+                                          .ports = g->ports ? g->ports_domain : NULL,
                                           .has_metadata = g->metadata.json[0] != '\0',
                                           .has_e2b = g->e2b != NULL},
                              .metadata = g->metadata.json,
-                             .tls = g->tls};
+                             .tls = g->tls,
+                             .ports = g->ports,
+                             .secret = g->secret};
     if (http_server_new(&conf, &g->http, err) < 0 ||
         http_server_listen(g->http, g->options->listen, &port, err) < 0)
         return -1;
+    if (g->ports && !g->options->ports_domain[0]) /* which may have been port 0 */
+        (void)snprintf(g->ports_host, sizeof g->ports_host, "localhost:%u", port);
     log_event(LOG_LISTENING, "address='%s' port=%u", g->options->listen, port);
     return 0;
 }
@@ -191,7 +224,7 @@ int gateway_new(struct cl_loop *loop, const struct gateway_options *options,
     }
     if (cl_timer_init(&g->draining, loop, look_drained, g, err) < 0 || open_metrics(g, err) < 0 ||
         load_tls(options, &g->tls, &g->scheduler_tls, err) < 0 || open_pool(g, err) < 0 ||
-        open_servers(g, extra, err) < 0 || open_http(g, err) < 0) {
+        open_ports(g, err) < 0 || open_servers(g, extra, err) < 0 || open_http(g, err) < 0) {
         gateway_free(g);
         return -1;
     }
@@ -218,9 +251,11 @@ void gateway_free(struct gateway *g)
     mcp_server_free(g->mcp);
     e2b_server_free(g->e2b);
     rpc_pool_free(g->pool);
+    rpc_pool_free(g->ports);
     metrics_server_free(g->metrics_server);
     metrics_free(g->metrics);
     SSL_CTX_free(g->tls);
     SSL_CTX_free(g->scheduler_tls);
+    OPENSSL_cleanse(g->secret, sizeof g->secret);
     cl_free(g);
 }

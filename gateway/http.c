@@ -74,6 +74,41 @@ const char *http_query_find(const char *target, size_t n, size_t *ret_n)
     return mark + 1;
 }
 
+const char *http_reason(int status)
+{
+    static const struct {
+        int status;
+        const char *text;
+    } rows[] = {{200, "OK"},
+                {201, "Created"},
+                {202, "Accepted"},
+                {204, "No Content"},
+                {302, "Found"},
+                {400, "Bad Request"},
+                {401, "Unauthorized"},
+                {403, "Forbidden"},
+                {404, "Not Found"},
+                {405, "Method Not Allowed"},
+                {406, "Not Acceptable"},
+                {409, "Conflict"},
+                {413, "Content Too Large"},
+                {414, "URI Too Long"},
+                {415, "Unsupported Media Type"},
+                {421, "Misdirected Request"},
+                {429, "Too Many Requests"},
+                {431, "Request Header Fields Too Large"},
+                {501, "Not Implemented"},
+                {502, "Bad Gateway"},
+                {503, "Service Unavailable"},
+                {504, "Gateway Timeout"},
+                {505, "HTTP Version Not Supported"}};
+    for (size_t i = 0; i < CL_COUNT(rows); i++) {
+        if (rows[i].status == status)
+            return rows[i].text;
+    }
+    return "Error";
+}
+
 struct http_parser {
     llhttp_t ll;
     llhttp_settings_t settings;

@@ -68,6 +68,8 @@ enum http_field http_field_find(const char *name, size_t n, bool *ret_once);
 bool http_value_is_clean(const char *at, size_t n);
 /* The path of a target without its query; 0, or the status to answer with. */
 int http_path_read(const char *target, size_t n, char path[static HTTP_PATH_MAX]);
+/* The words behind a status that we answer with. */
+const char *http_reason(int status);
 /* What is behind its '?'; NULL = none. */
 const char *http_query_find(const char *target, size_t n, size_t *ret_n);
 

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "gateway/http_priv.h"
+#include "gateway/port_host.h"
 
 enum http1_state { HTTP1_READING, HTTP1_BUSY, HTTP1_CLOSING };
 
@@ -17,6 +18,8 @@ struct http1 {
     struct http_parser *parser; /* owned */
     struct exchange exchange;
     enum http1_state state;
+    size_t sniffed; /* of the bytes that wait: no Host in them */
+    bool begun;     /* bytes of the next request are there */
     bool keep_alive;
 };
 
@@ -44,6 +47,8 @@ static void finished(struct http1 *h)
     }
     http_parser_reset(h->parser);
     h->state = HTTP1_READING;
+    h->begun = false;
+    h->sniffed = 0;
     cl_timer_start(&h->conn->timer, HTTP_IDLE_S * CL_NS_PER_S);
     /* what came meanwhile */
     bufferevent_trigger(h->conn->bev, EV_READ, BEV_TRIG_DEFER_CALLBACKS);
@@ -52,44 +57,11 @@ static void finished(struct http1 *h)
 /* --- writing ------------------------------------------------------------------------------------
  */
 
-static const char *reason(int status)
-{
-    static const struct {
-        int status;
-        const char *text;
-    } rows[] = {{200, "OK"},
-                {201, "Created"},
-                {202, "Accepted"},
-                {204, "No Content"},
-                {400, "Bad Request"},
-                {401, "Unauthorized"},
-                {403, "Forbidden"},
-                {404, "Not Found"},
-                {405, "Method Not Allowed"},
-                {406, "Not Acceptable"},
-                {409, "Conflict"},
-                {413, "Content Too Large"},
-                {414, "URI Too Long"},
-                {415, "Unsupported Media Type"},
-                {429, "Too Many Requests"},
-                {431, "Request Header Fields Too Large"},
-                {501, "Not Implemented"},
-                {502, "Bad Gateway"},
-                {503, "Service Unavailable"},
-                {504, "Gateway Timeout"},
-                {505, "HTTP Version Not Supported"}};
-    for (size_t i = 0; i < CL_COUNT(rows); i++) {
-        if (rows[i].status == status)
-            return rows[i].text;
-    }
-    return "Error";
-}
-
 static void head(struct http1 *h, const struct answer *a)
 {
     struct evbuffer *out = http_conn_out(h->conn);
     (void)evbuffer_add_printf(out, "HTTP/1.1 %d %s\r\nCache-Control: no-store\r\n", a->status,
-                              reason(a->status));
+                              http_reason(a->status));
     if (a->type)
         (void)evbuffer_add_printf(out, "Content-Type: %s\r\n", a->type);
     if (a->session)
@@ -171,11 +143,29 @@ static void take_request(struct http1 *h)
     exchange_take(&h->exchange, r);
 }
 
+/* Is the next request for the parser?  Else for a port of a sandbox, which has one of its own, or
+ * more bytes must say so.  A head that is longer than allowed is the parser's, to refuse it. */
+static enum port_sniff sniff(struct http1 *h)
+{
+    struct evbuffer *in = http_conn_in(h->conn);
+    size_t n = CL_MIN(evbuffer_get_length(in), (size_t)HTTP_HEAD_MAX);
+    const char *domain = h->conn->server->conf.endpoint.ports;
+    if (!domain || http_parser_is_busy(h->parser))
+        return PORT_SNIFF_NO;
+    enum port_sniff is = port_sniff(evbuffer_pullup(in, (ev_ssize_t)n), n, domain, &h->sniffed);
+    return is == PORT_SNIFF_MORE && n == HTTP_HEAD_MAX ? PORT_SNIFF_NO : is;
+}
+
 static void take_bytes(struct http1 *h)
 {
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
     struct evbuffer *in = http_conn_in(h->conn);
     while (h->state == HTTP1_READING && evbuffer_get_length(in) > 0) {
+        enum port_sniff is = sniff(h);
+        if (is == PORT_SNIFF_YES)
+            http_conn_pass(h->conn, &port_engine);
+        if (is != PORT_SNIFF_NO)
+            return;
         size_t used, n = evbuffer_get_contiguous_space(in);
         enum http_step step =
             http_parser_feed(h->parser, evbuffer_pullup(in, (ev_ssize_t)n), n, &used);
@@ -197,9 +187,10 @@ static void take_bytes(struct http1 *h)
 static void readable(struct http_conn *k)
 {
     struct http1 *h = k->state;
-    if (h->state == HTTP1_READING && !http_parser_is_busy(h->parser) &&
-        evbuffer_get_length(http_conn_in(k)) > 0)
+    if (h->state == HTTP1_READING && !h->begun && evbuffer_get_length(http_conn_in(k)) > 0) {
+        h->begun = true;
         cl_timer_start(&k->timer, HTTP_REQUEST_S * CL_NS_PER_S);
+    }
     take_bytes(h);
 }
 

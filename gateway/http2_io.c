@@ -9,11 +9,8 @@
  */
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
-#include <event2/bufferevent_ssl.h>
 #include <event2/event.h>
-#include <openssl/ssl.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -268,10 +265,7 @@ static void finish_flushing(struct http2 *h)
     if (h->fin_sent)
         return;
     h->fin_sent = true;
-    SSL *ssl = h->conn->server->conf.tls ? bufferevent_openssl_get_ssl(h->conn->bev) : NULL;
-    if (ssl)
-        (void)SSL_shutdown(ssl);
-    (void)shutdown(bufferevent_getfd(h->conn->bev), SHUT_WR);
+    http_conn_fin(h->conn);
 }
 
 static void written(struct http_conn *k)

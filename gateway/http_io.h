@@ -11,6 +11,9 @@
  *   HTTP_IDLE_S             a connection for ever, by saying nothing
  *   HTTP_WRITE_S            memory for ever, by not reading an answer
  *   HTTP_STREAM_QUEUE       memory, by not reading progress
+ *   PORT_CONNECTIONS_MAX    all connections, by WebSockets that stay open
+ *   PORT_TUNNEL_S           one of those for ever, by saying nothing
+ *   PORT_OUT_HIGH           memory, by not reading what a guest sends
  *   HTTP_HEAD_MAX, HTTP_BODY_MAX (http.h), HTTP2_* (http2_priv.h), the flood limits of
  *   rpc/h2_guard.h, MCP_CALLS_MAX (mcp/server.h)
  */
@@ -31,6 +34,13 @@ enum {
     HTTP_IDLE_S = 120,
     HTTP_WRITE_S = 30,
     HTTP_STREAM_QUEUE = 1024 * 1024, /* bytes that wait; progress over it is dropped */
+    /* Of all connections those that lead into sandboxes: pages open many, and the API's places must
+     * not be theirs. */
+    PORT_CONNECTIONS_MAX = 256,
+    PORT_TUNNEL_S = 3600,       /* idle, after an upgrade; HTTP_IDLE_S before */
+    PORT_OUT_HIGH = 256 * 1024, /* bytes that wait for the client; above it the guest is not read */
+    PORT_OUT_LOW = 64 * 1024,
+    PORT_LINGER_S = 5, /* for a client that still sends when it has its answer */
 };
 
 struct http_server;
@@ -42,6 +52,10 @@ struct http_conf {
     struct endpoint endpoint;
     const char *metadata; /* of metadata.h; NULL = none */
     SSL_CTX *tls;         /* NULL = plain */
+    /* Where endpoint.ports names a domain: a pool of its own, for calls that slow clients pause,
+     * and E2B_SECRET bytes that open E2B's tokens. */
+    struct rpc_pool *ports;
+    const uint8_t *secret;
 };
 
 int http_server_new(const struct http_conf *conf, struct http_server **ret_server,

@@ -5,6 +5,7 @@
  *   conn_io.c      a connection: which one?    http2_io.c   HTTP/2 (nghttp2), many exchanges
  *   exchange_io.c  request -> MCP call -> answer or event stream
  *   e2b_io.c       request -> call of E2B's API -> answer or stream
+ *   port_io.c      request -> a port of a sandbox, which answers it itself
  *
  * Thread:  the loop's.
  */
@@ -24,6 +25,7 @@ struct http_server {
     struct evconnlistener *listener; /* owned; NULL = not (or no more) listening */
     struct cl_list conns;            /* struct http_conn.link */
     size_t n_conns;
+    size_t n_ports; /* connections to guests */
     bool draining;
 };
 
@@ -99,6 +101,8 @@ struct http_conn {
     struct bufferevent *bev;     /* owned */
     const struct engine *engine; /* borrowed: static; NULL until the protocol is known */
     void *state;                 /* owned: the engine's */
+    const struct engine *past;   /* which passed the connection on; NULL = none did */
+    void *past_state;            /* owned: that one's */
     struct cl_timer timer;       /* the engine's, once there is one; runs from the accept on */
     bool gone;
 };
@@ -109,17 +113,24 @@ struct engine {
     void (*written)(struct http_conn *k);
     void (*timer)(struct http_conn *k);
     void (*drain)(struct http_conn *k);
+    /* The client sends no more, but may still read: true = go on.  NULL: never. */
+    bool (*eof)(struct http_conn *k);
     /* The connection is gone: leave the calls. */
     void (*leave)(struct http_conn *k);
     void (*free)(struct http_conn *k);
 };
 
-extern const struct engine http1_engine, http2_engine;
+extern const struct engine http1_engine, http2_engine, port_engine;
 
 int http_conn_new(struct http_server *s, int fd, struct cl_err *err) CL_MUST;
 /* Close now; the memory goes at the end of the turn. */
 void http_conn_close(struct http_conn *k);
 void http_conn_drain(struct http_conn *k);
+/* The rest of the connection, from the first byte that waits, is another engine's; the caller has
+ * nothing open, and is the last of its turn.  Once in a connection's life. */
+void http_conn_pass(struct http_conn *k, const struct engine *engine);
+/* Say that we send no more: what was written has left. */
+void http_conn_fin(struct http_conn *k);
 struct evbuffer *http_conn_in(const struct http_conn *k);
 struct evbuffer *http_conn_out(const struct http_conn *k);
 

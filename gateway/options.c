@@ -1,9 +1,11 @@
 /* gateway/options.c - see gateway/options.h. */
 #include "gateway/options.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "gateway/metadata.h"
+#include "gateway/port_host.h"
 
 #define AT(field) offsetof(struct gateway_options, field)
 
@@ -19,6 +21,9 @@ const struct cl_conf_row gateway_conf_rows[] = {
      "names besides loopback's that a Host header may have, as in a.org,b.org; * = any"},
     {"gateway", "origins", CL_CONF_STRING, AT(origins), "", 0, 0, false,
      "origins of web pages that may call, as in https://a.org; loopback's may"},
+    {"gateway", "ports-domain", CL_CONF_STRING, AT(ports_domain), "", 0, 0, false,
+     "names PORT-SANDBOX.DOMAIN lead to servers in sandboxes; as in sandboxes.example.org[:PORT]; "
+     "default localhost:PORT of listen when that is loopback, else none"},
     {"gateway", "scheduler", CL_CONF_STRING, AT(scheduler), "unix:/run/cloche/api.sock", 0, 0,
      false, "the scheduler: unix:/PATH or HOST:PORT"},
     {"gateway", "scheduler-ca", CL_CONF_STRING, AT(scheduler_ca), "", 0, 0, false,
@@ -48,6 +53,16 @@ const struct cl_conf_row gateway_conf_rows[] = {
 };
 const size_t gateway_conf_count = CL_COUNT(gateway_conf_rows);
 
+void gateway_ports_domain(const struct gateway_options *o, char domain[static CL_CONF_STR])
+{
+    const char *port = strrchr(o->listen, ':');
+    domain[0] = '\0';
+    if (o->ports_domain[0])
+        (void)snprintf(domain, CL_CONF_STR, "%s", o->ports_domain);
+    else if (cl_is_loopback(o->listen) && port)
+        (void)snprintf(domain, CL_CONF_STR, "localhost%s", port);
+}
+
 int gateway_options_check(const struct gateway_options *o, struct cl_err *err)
 {
     if (!cl_is_loopback(o->listen) && !o->tls_cert[0] && !o->insecure_listen)
@@ -55,6 +70,11 @@ int gateway_options_check(const struct gateway_options *o, struct cl_err *err)
                        "'%s' is not loopback: give --tls-cert and --tls-key, or --insecure-listen",
                        o->listen);
     struct metadata ignored;
+    char domain[PORT_DOMAIN_MAX];
+    if (o->ports_domain[0] && !port_domain_read(o->ports_domain, domain))
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "ports-domain '%.100s': want a name, as in sandboxes.example.org[:PORT]",
+                       o->ports_domain);
     if (o->authorization_servers[0] &&
         metadata_make(o->resource, o->authorization_servers, &ignored, err) < 0)
         return -1;

@@ -164,6 +164,16 @@ static void refuse_malformed(struct http2_stream *s, int status)
     refuse(s, status, "the HTTP request is malformed or too large");
 }
 
+/* A port of a sandbox has HTTP/1.1 alone, one connection a request; clients ask again so (RFC 9113
+ * section 7). */
+static void send_to_http1(struct http2_stream *s)
+{
+    s->answered = s->reset = true;
+    (void)nghttp2_submit_rst_stream(s->owner->session, NGHTTP2_FLAG_NONE, s->id,
+                                    NGHTTP2_HTTP_1_1_REQUIRED);
+    http2_kick(s->owner);
+}
+
 void http2_stream_head(struct http2_stream *s, bool end)
 {
     static const nghttp2_nv go_on = {.name = (uint8_t *)(uintptr_t) ":status",
@@ -173,6 +183,8 @@ void http2_stream_head(struct http2_stream *s, bool end)
     int status = http2_request_head_done(&s->request);
     if (status)
         refuse_malformed(s, status);
+    else if (endpoint_is_port(&s->owner->conn->server->conf.endpoint, &s->request.request))
+        send_to_http1(s);
     else if (s->request.wants_continue && !end)
         (void)nghttp2_submit_headers(s->owner->session, NGHTTP2_FLAG_NONE, s->id, NULL, &go_on, 1,
                                      NULL);

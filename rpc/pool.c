@@ -45,15 +45,21 @@ struct rpc_channel *rpc_pool_first(struct rpc_pool *pool)
     return pool->channels[0];
 }
 
-struct rpc_channel *rpc_pool_pick(struct rpc_pool *pool)
+struct rpc_channel *rpc_pool_pick_even(struct rpc_pool *pool)
 {
     struct rpc_channel *best = pool->channels[0];
-    for (size_t i = 0; i < pool->n; i++) {
-        struct rpc_channel *channel = pool->channels[i];
-        if (rpc_channel_calls(channel) < RPC_STREAMS_MAX)
-            return channel;
-        if (rpc_channel_calls(channel) < rpc_channel_calls(best))
-            best = channel;
+    for (size_t i = 1; i < pool->n; i++) {
+        if (rpc_channel_calls(pool->channels[i]) < rpc_channel_calls(best))
+            best = pool->channels[i];
     }
     return best;
+}
+
+struct rpc_channel *rpc_pool_pick(struct rpc_pool *pool)
+{
+    for (size_t i = 0; i < pool->n; i++) {
+        if (rpc_channel_calls(pool->channels[i]) < RPC_STREAMS_MAX)
+            return pool->channels[i];
+    }
+    return rpc_pool_pick_even(pool);
 }

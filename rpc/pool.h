@@ -26,5 +26,8 @@ struct rpc_channel *rpc_pool_first(struct rpc_pool *pool);
 /* For the next call: one with room, the first of them, so that few are connected; else the one with
  * the fewest calls. */
 struct rpc_channel *rpc_pool_pick(struct rpc_pool *pool);
+/* The one with the fewest calls, for calls that may be paused for long: what a connection may hold
+ * for those (CONN_IN_MAX) must do for all of them. */
+struct rpc_channel *rpc_pool_pick_even(struct rpc_pool *pool);
 
 #endif

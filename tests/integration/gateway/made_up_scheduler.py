@@ -1,0 +1,215 @@
+"""A scheduler without workers: PortService and SandboxService as the gateway sees them, over real gRPC.
+
+A port of the sandbox is the same port of 127.0.0.1, where a `Guest` listens and answers as the test says.  Connect and
+CreateLink judge the credential; what they were asked stands in `connects` and `links`.
+"""
+import concurrent.futures
+import contextlib
+import os
+import socket
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "e2e"))
+import harness  # noqa: E402
+from harness import BUILD, grpc, pb, until  # noqa: E402
+
+harness.generate_messages()
+from cloche.v1 import port_pb2  # noqa: E402
+
+BOX, OTHER, GONE, BUSY, SLOW = (f"sbx_{c}123456789abcdefghjkmnpqrs" for c in "01234")
+SECRET = "abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnop"
+KEY = "clk_0123456789abcdef_" + 64 * "0"
+TOKEN = "a.b.c"  # no API key
+PIECE = 65536
+
+
+def link_of(box, secret=SECRET):
+    return f"clp_{box[4:]}_{secret}"
+
+
+class Guest:
+    """A server in the sandbox: `answer(conn, head, rest)` for each connection, in a thread of its own.  What came in each
+    connection stands in `seen`: all bytes until its end where the answer reads them by `read`."""
+
+    def __init__(self, answer):
+        self.answer, self.seen, self.open = answer, [], 0
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=400)
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                conn, _ = self.listener.accept()
+                threading.Thread(target=self._serve, args=(conn,), daemon=True).start()
+
+    def _serve(self, conn):
+        self.open += 1
+        try:
+            with conn:
+                data = b""
+                while b"\r\n\r\n" not in data and (piece := conn.recv(PIECE)):
+                    data += piece
+                head, _, rest = data.partition(b"\r\n\r\n")
+                self.seen.append(data)
+                self.answer(conn, head, rest)
+        except OSError:
+            pass
+        finally:
+            self.open -= 1
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)  # a close alone leaves it to the accept() that waits
+        self.listener.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def says(data, then=None):
+    """Always the same bytes; then wait for the end of the connection, or do `then`."""
+    def answer(conn, _head, _rest):
+        conn.sendall(data)
+        if then:
+            then(conn)
+        else:
+            while conn.recv(PIECE):
+                pass
+    return answer
+
+
+class Scheduler:
+    def __init__(self, folder):
+        self.connects, self.links, self.creates, self.paths = [], [], [], []
+        self.target = f"unix:{folder}/api.sock"
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(700))
+        unary, both = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
+
+        def text(m):
+            return m.SerializeToString()
+        self.server.add_generic_rpc_handlers((
+            grpc.method_handlers_generic_handler("cloche.v1.PortService", {
+                "Connect": both(self.connect, port_pb2.ConnectRequest.FromString, text),
+                "CreateLink": unary(self.create_link, port_pb2.CreateLinkRequest.FromString, text)}),
+            grpc.method_handlers_generic_handler("cloche.v1.SandboxService", {
+                "Create": unary(self.create, pb.CreateRequest.FromString, text),
+                "Get": unary(self.get, pb.SandboxServiceGetRequest.FromString, text),
+                "Resume": unary(self.resume, pb.ResumeRequest.FromString, text)})))
+        self.server.add_insecure_port(self.target)
+        self.server.start()
+        self.labels, self.link_error = {}, None
+
+    # --- PortService
+
+    def judge(self, context, box):
+        bearer = dict(context.invocation_metadata()).get("authorization", "")
+        if bearer in (f"Bearer {KEY}", f"Bearer {TOKEN}"):
+            return
+        if not bearer.startswith("Bearer clp_"):
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "no credential")
+        if bearer != f"Bearer {link_of(box)}":
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "the link is not valid (any more)")
+
+    def connect(self, requests, context):
+        first = next(requests)
+        self.connects.append((first.sandbox_id, first.port, dict(context.invocation_metadata()).get("authorization")))
+        self.judge(context, first.sandbox_id)
+        if first.sandbox_id == GONE:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"sandbox {GONE}: not found")
+        if first.sandbox_id == BUSY:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "32 connections of this sandbox are open")
+        if first.sandbox_id == SLOW:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "no worker")
+        try:
+            conn = socket.create_connection(("127.0.0.1", first.port), timeout=10)
+        except OSError:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"port {first.port}: nobody listens")
+        conn.settimeout(None)
+        done = threading.Event()  # the client's eof is told, or the call is over
+        context.add_callback(lambda: self._shut(conn, done))
+        threading.Thread(target=self._up, args=(conn, first, requests, done), daemon=True).start()
+        yield port_pb2.ConnectResponse(connected=True)
+        try:
+            while data := conn.recv(PIECE):
+                yield port_pb2.ConnectResponse(data=data)
+        except OSError:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the connection was reset")
+        yield port_pb2.ConnectResponse(eof=True)
+        done.wait()
+
+    @staticmethod
+    def _shut(conn, done):
+        done.set()
+        with contextlib.suppress(OSError):
+            conn.shutdown(socket.SHUT_RDWR)
+        conn.close()
+
+    def _up(self, conn, first, requests, done):
+        with contextlib.suppress(OSError, grpc.RpcError, StopIteration, ValueError):
+            m = first
+            while True:
+                if m.data:
+                    conn.sendall(m.data)
+                if m.eof:
+                    conn.shutdown(socket.SHUT_WR)
+                    done.set()
+                m = next(requests)
+
+    def create_link(self, m, context):
+        self.links.append((m.sandbox_id, m.port, m.ttl_ns, dict(context.invocation_metadata()).get("authorization")))
+        if self.link_error:
+            context.abort(*self.link_error)
+        return port_pb2.CreateLinkResponse(link=link_of(m.sandbox_id))
+
+    # --- SandboxService
+
+    def box(self):
+        return pb.Sandbox(id=BOX, template="python", state=pb.UNIT_STATE_RUNNING,
+                          labels=[pb.Label(key=k, value=v) for k, v in self.labels.items()])
+
+    def create(self, m, _context):
+        self.creates.append(m)
+        self.labels = {label.key: label.value for label in m.labels}
+        return pb.CreateResponse(sandbox=self.box())
+
+    def get(self, _m, _context):
+        return pb.SandboxServiceGetResponse(sandbox=self.box())
+
+    def resume(self, _m, _context):
+        return pb.ResumeResponse(sandbox=self.box(), was_paused=True)
+
+
+class World:
+    """The made-up scheduler and a gateway before it."""
+
+    def __init__(self, name):
+        self.dir = harness.folder(name)
+        (self.dir / "log").mkdir()
+        self.mark, self.user, self.gateways = name, None, []
+        self.scheduler = Scheduler(self.dir)
+
+    def gateway(self, name, *extra):
+        argv = [BUILD / "cloche-gateway", "--listen", "127.0.0.1:0", "--scheduler", self.scheduler.target, *extra]
+        p = harness.Process(self, name, argv)
+        self.gateways.append(p)
+        p.start()
+        if not until(lambda: p.events("LISTENING"), 20):
+            raise RuntimeError(f"the gateway does not listen\n{self.tails()}")
+        p.port = p.events("LISTENING")[0]["port"]
+        return p
+
+    def tails(self):
+        return "\n".join(harness.read_text(p.log)[-2000:] for p in self.gateways)
+
+    def stop(self):
+        statuses = [p.statuses[-1] if p.statuses else p.stop() for p in self.gateways]
+        self.scheduler.server.stop(0)
+        return statuses
+
+    def reports(self):
+        words = ("Sanitizer", "runtime error", "assertion")
+        return [line for p in self.gateways for line in harness.read_text(p.log).splitlines() if any(w in line for w in words)]
