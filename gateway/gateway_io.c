@@ -30,6 +30,7 @@ struct gateway {
     struct rpc_pool *ports;                /* owned; NULL = ports of sandboxes are not served */
     char ports_host[CL_CONF_STR];          /* the domain as clients write it, with its port */
     char ports_domain[PORT_DOMAIN_MAX];    /* without it */
+    char ports_url[CL_CONF_STR + 8];       /* ports_host as mcp/port_url.h has it */
     uint8_t secret[MCP_SECRET];
     struct mcp_server *mcp;       /* owned */
     struct e2b_server *e2b;       /* owned; NULL = not served */
@@ -156,6 +157,7 @@ static int open_servers(struct gateway *g, const struct mcp_extra *extra, struct
                                    .ttl_ns = g->options->ttl,
                                    .aliases = g->options->aliases,
                                    .challenge = g->metadata.challenge,
+                                   .ports_domain = g->ports_url,
                                    .extra = extra};
     struct e2b_server_conf e2b = {.loop = g->loop,
                                   .pool = g->pool,
@@ -191,6 +193,9 @@ static int open_http(struct gateway *g, struct cl_err *err)
         return -1;
     if (g->ports && !g->options->ports_domain[0]) /* which may have been port 0 */
         (void)snprintf(g->ports_host, sizeof g->ports_host, "localhost:%u", port);
+    if (g->ports)
+        (void)snprintf(g->ports_url, sizeof g->ports_url, "%s%s", g->tls ? "https://" : "",
+                       g->ports_host);
     log_event(LOG_LISTENING, "address='%s' port=%u", g->options->listen, port);
     return 0;
 }

@@ -2,6 +2,7 @@
 """Connections from outside to programs in a sandbox: bytes, ends, who may, limits, rest, records, and the two commands."""
 import contextlib
 import hashlib
+import http.client
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ import urllib.request
 
 import grpc
 
+from mcp_client import Mcp
 from harness import BUILD, MIB, SECOND, Listener, Suite, code_of, command, error_of, follow, in_parallel, pb, random_bytes, soon, until
 
 suite = Suite("ports")
@@ -341,6 +343,75 @@ def commands(c):
     equal("forward of a sandbox that is gone ends, and says so", (p.wait(soon(30)), "sandbox" in p.stderr.read()), (1, True))
     p = cloche(c, "sandbox", "forward", box, f"0:{ECHO}")
     check("... and does not begin", p.wait(soon(30)) == 1 and "ended" in p.stderr.read())
+
+
+class Web:
+    """One request to the gateway, as whoever looks up the name would send it."""
+
+    def __init__(self, port, host, path="/", method="GET", body=None, **headers):
+        conn = http.client.HTTPConnection("127.0.0.1", port, timeout=soon(60))
+        conn.request(method, path, body=body, headers={"Host": host, **{k.replace("_", "-"): v for k, v in headers.items()}})
+        answer = conn.getresponse()
+        self.status, self.headers, self.body = answer.status, answer.headers, answer.read()
+        conn.close()
+
+    @property
+    def text(self):
+        return self.body.decode()
+
+
+@suite.scenario
+def web(c):
+    at = int(c.add_gateway().split(":")[2].split("/")[0])
+    box, other = sandbox(c.admin), sandbox(c.admin)
+    link = c.admin.ports.CreateLink(pb.CreateLinkRequest(sandbox_id=box)).link
+    secret, name = link.rsplit("_", 1)[1], f"{WEB}-sbx-{box[4:]}"
+    p = cloche(c, "sandbox", "url", "--domain", f"http://localhost:{at}", box, str(WEB))
+    url = p.communicate(timeout=soon(30))[0].strip()
+    got = subprocess.run(["curl", "-sS", "--max-time", str(int(soon(60))), url + "page"], capture_output=True, text=True)
+    check("curl opens what `sandbox url` prints", got.stdout.startswith("/page\n"), (got.stdout, got.stderr))
+    page = Web(at, f"{name}.{secret}.localhost:{at}", "/a?b=c", X_Mine="1", Authorization="Bearer theirs")
+    check("the server sees the request: path, query, fields, the application's own Authorization", page.status == 200 and page.text.startswith("/a?b=c\n") and
+          "X-Mine: 1" in page.text and "Authorization: Bearer theirs" in page.text, page.text)
+    check("... and nothing of ours", secret not in page.text.replace(f"{name}.{secret}", "") and "clp_" not in page.text and c.admin_key not in page.text, page.text)
+    equal("its cookie is for its own name alone", page.headers["Set-Cookie"], "mine=1; Path=/")
+    blob = random_bytes(8 * MIB, 9)
+    equal("8 MiB up", Web(at, f"{name}.{secret}.localhost", method="POST", body=blob).text, hashlib.sha256(blob).hexdigest())
+    refused = Web(at, f"{name}.localhost")
+    check("without a link: 401, and what helps", refused.status == 401 and "cloche sandbox url" in refused.text, refused.text)
+    equal("... and with E2b-Traffic-Access-Token", Web(at, f"{name}.localhost", E2b_Traffic_Access_Token=link).status, 200)
+    equal("a link of another sandbox", Web(at, f"{WEB}-sbx-{other[4:]}.{secret}.localhost").status, 401)
+    equal("... in the query", Web(at, f"{WEB}-sbx-{other[4:]}.localhost", f"/?cloche_link={link}").status, 403)
+    moved = Web(at, f"{name}.localhost", f"/page?x=1&cloche_link={link}")
+    cookie = moved.headers["Set-Cookie"] or ""
+    check("in the query: a cookie, and a clean address", (moved.status, moved.headers["Location"]) == (302, "/page?x=1") and
+          "HttpOnly" in cookie and "SameSite=Lax" in cookie and "Domain" not in cookie, (moved.status, moved.headers))
+    page = Web(at, f"{name}.localhost", "/page", Cookie=f"own=1; {cookie.split(';')[0]}; more=2")
+    check("... which opens it, and which the server does not see", page.status == 200 and "Cookie: own=1; more=2" in page.text and "clp_" not in page.text, page.text)
+    nobody = Web(at, f"{NOBODY}-sbx-{box[4:]}.{secret}.localhost")
+    check("nobody listens: 502 that says so", nobody.status == 502 and str(NOBODY) in nobody.text, nobody.text)
+    pages = in_parallel(lambda n: Web(at, f"{name}.{secret}.localhost", f"/{n}").text.split("\n")[0], range(60), 12)
+    equal("60 requests keep apart", pages, [f"/{n}" for n in range(60)])
+    with socket.create_connection(("127.0.0.1", at), timeout=soon(30)) as s:
+        s.sendall(f"GET /chat HTTP/1.1\r\nHost: {name}.{secret}.localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                  "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode())
+        stream = s.makefile("rb")
+        head = b"".join(iter(stream.readline, b"\r\n"))
+        check("a WebSocket: 101 and the key of RFC 6455", head.startswith(b"HTTP/1.1 101") and b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" in head, head)
+        for word in (b"hello", b"again"):
+            s.sendall(bytes([0x81, 0x80 | len(word), 1, 2, 3, 4]) + bytes(b ^ (1 + i % 4) for i, b in enumerate(word)))
+            equal("... a frame comes back", stream.read(2 + len(word)), bytes([0x81, len(word)]) + word)
+    agent = Mcp(f"http://127.0.0.1:{at}/mcp", c.admin_key)
+    made = agent.tool("sandbox_create", template="python").data["sandbox_id"]
+    agent.tool("exec_start", sandbox_id=made, command="exec python3 -m http.server --bind 127.0.0.1 8080")
+    address = agent.tool("port_url", sandbox_id=made, port=8080).data["url"]
+    listing = lambda: subprocess.run(["curl", "-sS", "--max-time", str(int(soon(30))), address], capture_output=True, text=True).stdout
+    check("an agent's port_url opens its server", until(lambda: "Directory listing" in listing(), 30), address)
+    equal("... and its sandbox alone is served", agent.tool("port_url", sandbox_id="sbx_" + "0" * 26, port=8080).failed, True)
+    kill(c.admin, made)
+    kill(c.admin, box)
+    equal("of a sandbox that has ended: 404", Web(at, f"{name}.{secret}.localhost").status, 404)
+    kill(c.admin, other)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """Runs inside of a guest: servers of several manners, on ports that e2e_ports.py knows.  Says "ready" when all listen."""
+import base64
 import hashlib
 import http.server
 import socket
@@ -94,7 +95,22 @@ class Page(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def web_socket(self):
+        """RFC 6455: every short frame comes back."""
+        key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+        self.send_response(101)
+        self.send_header("Upgrade", "websocket")
+        self.send_header("Connection", "Upgrade")
+        self.send_header("Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(key.encode()).digest()).decode())
+        self.end_headers()
+        while len(head := self.rfile.read(6)) == 6:
+            data = bytes(b ^ head[2 + i % 4] for i, b in enumerate(self.rfile.read(head[1] & 127)))
+            self.wfile.write(bytes([head[0], len(data)]) + data)
+        self.close_connection = True
+
     def do_GET(self):
+        if self.headers.get("Upgrade") == "websocket":
+            return self.web_socket()
         self.answer(f"{self.path}\n{self.headers}".encode())
 
     def do_POST(self):
