@@ -79,7 +79,8 @@ class Scheduler:
         argv = [harness.BUILD / "cloche-worker", "--scheduler", f"unix:{self.dir}/worker.sock", "--state-dir", state,
                 "--template-dir", harness.IMAGES, "--template-key", self.dir / "signing.pub", "--templates", "base",
                 "--instance", self.mark, "--warm", 1, "--slots", 0, "--vcpus", 8, "--memory", "4GiB",
-                "--network=no", "--driver", harness.isolating_drivers(), *args]
+                "--network=no", "--vm-uid-base", 0x71000000 + harness.uid_slot() * 0x10000,
+                "--driver", harness.isolating_drivers(), *args]
         (self.dir / "log").mkdir()
         self.worker = harness.Process(self, "worker", argv).start()
         if not self.hello.wait(30):
