@@ -177,14 +177,18 @@ def a_reset_is_told_and_is_no_end(g):
 
 def an_answer_before_a_reset_is_delivered(g):
     # What is not read makes a reset of its close(): a server that refuses a large request does so.
-    server = Server(g, "my $c = c(); sysread($c, my $b, 1); put($c, 'too large ' x 20000); close $c")
+    server = Server(g, "my $c = c(); sysread($c, my $b, 1); put($c, 'too large ' x 40000); close $c")
     dial = Dial(g, server.port, auto=False).connected()
     dial.push(b"x" * 100000)
-    time.sleep(0.5)
-    dial.push(b"y" * 100000)  # into the broken connection, with the answer not taken yet
-    end = dial.hung_up(errno.ECONNRESET, errno.EPIPE)
-    expect(dial.got == b"too large " * 20000 and not dial.eof, len(dial.got), dial.eof, end)
+    dial.read(WINDOW)
     server.end()
+    dial.push(b"y" * 50000)  # into the broken connection, with the answer not taken yet
+    while g.pump(0.5):  # it gives credit
+        pass
+    expect(not g.inbox.get(dial.stream), g.inbox)
+    g.send(dial.stream, window=pb.GuestWindow(bytes=WINDOW))
+    end = dial.hung_up(errno.ECONNRESET, errno.EPIPE)
+    expect(dial.got == b"too large " * 40000 and not dial.eof, len(dial.got), dial.eof, end)
 
 
 def a_reset_after_its_end_is_told_unasked(g):
