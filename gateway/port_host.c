@@ -12,6 +12,7 @@ enum {
     ID_CHARS = 26,
     HOST_MAX = 255, /* RFC 1035 section 2.3.4 */
     PORT_DIGITS = 5,
+    METHOD_MAX = 20, /* llhttp's longest has 13 */
 };
 
 /* --- names --------------------------------------------------------------------------------------
@@ -136,22 +137,34 @@ static enum port_sniff judge(const char *line, size_t n, const char *domain)
                                                                      : PORT_SNIFF_NO;
 }
 
+/* Can a request begin so?  What cannot shall not wait for a line. */
+static bool is_request(const char *at, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (at[i] == ' ')
+            return i > 0;
+        if (i == METHOD_MAX || ((at[i] < 'A' || at[i] > 'Z') && at[i] != '-'))
+            return false;
+    }
+    return true;
+}
+
 enum port_sniff port_sniff(const void *data, size_t n, const char *domain, size_t *at)
 {
     const char *begin = data, *eol;
-    bool is_first = *at == 0;
-    while (is_first && *at < n && (begin[*at] == '\r' || begin[*at] == '\n'))
-        ++*at; /* RFC 9112 section 2.2 */
-    while (*at < n && (eol = memchr(begin + *at, '\n', n - *at))) {
-        const char *line = begin + *at;
+    size_t pos = *at;
+    while (*at == 0 && pos < n && (begin[pos] == '\r' || begin[pos] == '\n'))
+        pos++; /* RFC 9112 section 2.2 */
+    if (*at == 0 && !is_request(begin + pos, n - pos))
+        return PORT_SNIFF_NO;
+    while (pos < n && (eol = memchr(begin + pos, '\n', n - pos))) {
+        const char *line = begin + pos;
         size_t line_n = (size_t)(eol - line);
         if (is_host_line(line, line_n))
             return judge(line, line_n, domain);
         if (line_n == 0 || (line_n == 1 && line[0] == '\r'))
             return PORT_SNIFF_NO;
-        *at += line_n + 1;
+        *at = pos += line_n + 1;
     }
-    if (is_first && *at == n)
-        *at = 0;
     return PORT_SNIFF_MORE;
 }

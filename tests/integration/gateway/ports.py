@@ -90,6 +90,8 @@ def the_connection_may_have_been_the_apis_before(w):
         s.sendall(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\nGET /x HTTP/1.1\r\nHost: localhost\r\n\r\n" + request(g))
         got = read_all(s)
         equal("both answers of the API, then the guest's", (got.count(b"HTTP/1.1 404"), got.endswith(b"\r\n\r\nok")), (2, True))
+        begin = time.monotonic()
+        equal("what is no HTTP is refused at once", (Answer(raw(w, b"\x16\x03\x01")).status, time.monotonic() - begin < 5), (400, True))
         s2 = dial(w)
         for byte in request(g):
             s2.sendall(bytes([byte]))

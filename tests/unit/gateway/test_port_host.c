@@ -111,6 +111,13 @@ static void test_the_first_host_of_a_request_decides(void **state)
         {"GET / HTTP/1.1\r\nX: y\r\n " HOST "\r\n\r\n", PORT_SNIFF_NO},
         {"GET / HTTP/1.1\r\n\r\n" HOST "\r\n", PORT_SNIFF_NO},
         {"GET / HTTP/1.1\r\nHost:\r\n", PORT_SNIFF_NO},
+        {"G", PORT_SNIFF_MORE},
+        {"M-SEARCH ", PORT_SNIFF_MORE},
+        {"\r\n\x16", PORT_SNIFF_NO},
+        {"\x16\x03\x01", PORT_SNIFF_NO}, /* TLS where there is none */
+        {" GET", PORT_SNIFF_NO},
+        {"GET\r\n" HOST "\r\n", PORT_SNIFF_NO},
+        {"AAAAAAAAAAAAAAAAAAAAA", PORT_SNIFF_NO},
     };
     for (size_t i = 0; i < CL_COUNT(rows); i++) {
         size_t n = strlen(rows[i].bytes), at = 0;
