@@ -211,7 +211,7 @@ static void take_bytes(struct relay *r, const Cloche__V1__RelayResponse *m)
         finish(r, &err);
         return;
     }
-    if (taken == n && m->eof)
+    if (taken == n && m->eof && r->pending.len == 0)
         r->committed = true;
     if (r->committed && r->what->what_case == CLOCHE__V1__OPEN_RELAY__WHAT_STDIN)
         finish(r, NULL);
