@@ -45,6 +45,17 @@ static void test_hosts(void **state)
     assert_int_equal(check(&any, "whatever.org", NULL), 0);
 }
 
+static void test_names_of_ports_are_for_nothing_here(void **state)
+{
+    (void)state;
+    static const struct endpoint e = {.hosts = "*", .origins = "", .ports = "box.org"};
+    static const char name[] = "80-sbx_0123456789abcdefghjkmnpqrs.box.org:7780";
+    assert_int_equal(check(&e, name, NULL), 421);
+    assert_int_equal(check(&e, "box.org", NULL), 0);
+    assert_int_equal(check(&e, "80-sbx_short.box.org", NULL), 0);
+    assert_int_equal(check(&any, name, NULL), 0);
+}
+
 static void test_origins(void **state)
 {
     (void)state;
@@ -87,6 +98,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_names_of_ports_are_for_nothing_here),
         cmocka_unit_test(test_origins),
         cmocka_unit_test(test_verbs_paths_and_types),
     };
