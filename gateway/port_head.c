@@ -240,11 +240,13 @@ static bool is_length_of_none(int code, const char *name)
            (strcasecmp(name, "content-length") == 0 || strcasecmp(name, "transfer-encoding") == 0);
 }
 
-static int put_answer_fields(const struct port_message *m, struct cl_buf *out, struct cl_err *err)
+static int put_answer_fields(const struct port_message *m, bool secret, struct cl_buf *out,
+                             struct cl_err *err)
 {
     for (size_t i = 0; i < port_message_fields(m); i++) {
         struct port_field f = port_message_field(m, i);
-        if (is_for_one_hop(m, f.name) || is_length_of_none(port_message_code(m), f.name))
+        if (is_for_one_hop(m, f.name) || is_length_of_none(port_message_code(m), f.name) ||
+            (secret && strcasecmp(f.name, "referrer-policy") == 0))
             continue;
         int rc = strcasecmp(f.name, "set-cookie") == 0 ? put_set_cookie(&f, out, err)
                                                        : put_field(&f, out, err);
@@ -254,12 +256,14 @@ static int put_answer_fields(const struct port_message *m, struct cl_buf *out, s
     return 0;
 }
 
-int port_head_answer(const struct port_message *m, struct cl_buf *out, struct cl_err *err)
+int port_head_answer(const struct port_message *m, bool secret, struct cl_buf *out,
+                     struct cl_err *err)
 {
     int code = port_message_code(m), rc = 0;
     if (cl_buf_printf(out, err, "HTTP/1.1 %d ", code) < 0 ||
         append(out, port_message_reason(m), err) < 0 || append(out, "\r\n", err) < 0 ||
-        put_answer_fields(m, out, err) < 0)
+        put_answer_fields(m, secret, out, err) < 0 ||
+        (secret && append(out, "Referrer-Policy: same-origin\r\n", err) < 0))
         return -1;
     if (code == 101)
         rc = put_upgrade(m, out, err);

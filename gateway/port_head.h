@@ -37,8 +37,11 @@ bool port_head_upgrades(const struct port_message *m);
 /* For the guest. */
 int port_head_request(const struct port_message *m, const struct port_via *via, struct cl_buf *out,
                       struct cl_err *err) CL_MUST;
-/* For the client.  An answer 101 says `Connection: Upgrade`, others of 1xx say nothing. */
-int port_head_answer(const struct port_message *m, struct cl_buf *out, struct cl_err *err) CL_MUST;
+/* For the client.  An answer 101 says `Connection: Upgrade`, others of 1xx say nothing.  Of a page
+ * whose address holds a link (`secret`) other sites are not told by Referer, whatever its server
+ * would have them told. */
+int port_head_answer(const struct port_message *m, bool secret, struct cl_buf *out,
+                     struct cl_err *err) CL_MUST;
 
 /* The target without our parameter, with a NUL. */
 int port_head_target(const struct port_message *m, struct cl_buf *out, struct cl_err *err) CL_MUST;

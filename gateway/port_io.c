@@ -235,7 +235,7 @@ static int say_answer_head(struct port *p)
 {
     struct cl_buf head;
     cl_buf_init(&head, PORT_HEAD_OUT);
-    int rc = port_head_answer(p->answer, &head, NULL);
+    int rc = port_head_answer(p->answer, p->host.secret[0], &head, NULL);
     if (rc == 0)
         rc = evbuffer_add(out_of(p), head.data, head.len);
     cl_buf_fini(&head);

@@ -24,7 +24,7 @@ static bool write_head(const struct port_message *m, enum port_side side, struct
 {
     const struct port_via via = {.peer = "192.0.2.1", .tls = true};
     return (side == PORT_REQUEST ? port_head_request(m, &via, out, NULL)
-                                 : port_head_answer(m, out, NULL)) == 0;
+                                 : port_head_answer(m, false, out, NULL)) == 0;
 }
 
 static void ask_access(const struct port_message *m)

@@ -30,7 +30,7 @@ static void check(enum port_side side, const char *text, const char *want)
     if (side == PORT_REQUEST)
         assert_int_equal(port_head_request(m, &via, &out, NULL), 0);
     else
-        assert_int_equal(port_head_answer(m, &out, NULL), 0);
+        assert_int_equal(port_head_answer(m, false, &out, NULL), 0);
     assert_int_equal(cl_buf_append(&out, "", 1, NULL), 0);
     assert_string_equal((char *)out.data, want);
     cl_buf_fini(&out);
@@ -161,6 +161,22 @@ static void test_fields_of_an_answer(void **state)
           "HTTP/1.1 304 Same\r\nContent-Length: 9\r\n" CLOSE "\r\n");
 }
 
+static void test_an_address_with_a_link_is_told_to_no_other_site(void **state)
+{
+    (void)state;
+    struct port_message *m =
+        message(PORT_ANSWER, "HTTP/1.1 200 OK\r\nReferrer-Policy: unsafe-url\r\n"
+                             "X: 1\r\n\r\n");
+    struct cl_buf out;
+    cl_buf_init(&out, PORT_HEAD_OUT);
+    assert_int_equal(port_head_answer(m, true, &out, NULL), 0);
+    assert_int_equal(cl_buf_append(&out, "", 1, NULL), 0);
+    assert_string_equal(out.data,
+                        "HTTP/1.1 200 OK\r\nX: 1\r\nReferrer-Policy: same-origin\r\n" CLOSE "\r\n");
+    cl_buf_fini(&out);
+    port_message_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +186,7 @@ int main(void)
         cmocka_unit_test(test_our_parameter_stays),
         cmocka_unit_test(test_only_a_link_of_the_sandbox_counts_as_its_cookie),
         cmocka_unit_test(test_fields_of_an_answer),
+        cmocka_unit_test(test_an_address_with_a_link_is_told_to_no_other_site),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
