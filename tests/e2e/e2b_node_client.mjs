@@ -1,6 +1,7 @@
 // E2B's JavaScript SDKs, unmodified, against the gateway.  One JSON line on stdout.
 //
 // usage: node e2b_node_client.mjs MODULES TEMPLATE      (run by e2e_e2b.py; E2B_* say where)
+import http from 'node:http'
 import { createRequire } from 'node:module'
 const [modules, template] = process.argv.slice(2)
 const require = createRequire(modules + '/')
@@ -53,6 +54,25 @@ async function states(...state) {
   const items = await pages.nextItems()
   return items.map((i) => i.sandboxId === s.sandboxId && i.state)
 }
+const server = await s.commands.run(`python3 -c "
+import socket
+l = socket.create_server(('127.0.0.1', 8080))
+while True:
+    c, _ = l.accept()
+    c.recv(65536)
+    c.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 5\\r\\n\\r\\nhello')
+    c.close()
+"`, { background: true, timeoutMs: 0 })
+function fetchPort() { // the name leads to this machine, whatever the resolver here says of names below localhost
+  const at = new URL(process.env.E2B_API_URL)
+  return new Promise((done, fail) => http.get({ host: at.hostname, port: at.port, headers: { host: s.getHost(8080) } }, (answer) => {
+    let body = ''
+    answer.on('data', (d) => (body += d))
+    answer.on('end', () => done(`${answer.statusCode} ${body}`))
+  }).on('error', fail))
+}
+while (!(out.host = await fetchPort()).startsWith('200')) await new Promise((done) => setTimeout(done, 200))
+await server.kill()
 out.pause = [await s.pause(), await s.pause()]
 out.paused = [(await s.getInfo()).state, await s.isRunning(), await states('paused'), await states('running'), await states('running', 'paused')]
 out.atRest = [await caught(s.commands.run('true')), await caught(s.files.read('/tmp/kept')), await caught(s.runCode('kept'))].map((e) => e?.split(':')[0])

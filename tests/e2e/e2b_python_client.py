@@ -2,10 +2,13 @@
 
 usage: e2b_python_client.py TEMPLATE      (run by e2e_e2b.py with the tools' venv; E2B_* say where)
 """
+import http.client
 import json
+import os
 import re
 import sys
 import time
+import urllib.parse
 
 from e2b import (CommandExitException, FileNotFoundException, NotFoundException, PtySize, Sandbox, SandboxException, SandboxNotFoundException,
                  SandboxQuery, SandboxState, TimeoutException)
@@ -153,6 +156,43 @@ def pauses_when_idle(template, out):
                               s.get_info().state.value]
 
 
+SERVER = """python3 -c "
+import socket
+l = socket.create_server(('127.0.0.1', 8080))
+print('listens', flush=True)
+while True:
+    c, _ = l.accept()
+    c.recv(65536)
+    c.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 5\\r\\n\\r\\nhello')
+    c.close()
+\""""
+
+
+def fetch(host, **headers):
+    """What is at http://host/; its name leads to this machine, whatever the resolver here says of names below localhost."""
+    at = urllib.parse.urlsplit(os.environ["E2B_API_URL"])
+    conn = http.client.HTTPConnection(at.hostname, at.port, timeout=60)
+    conn.request("GET", "/", headers={"Host": host, **headers})
+    answer = conn.getresponse()
+    return [answer.status, answer.read().decode() if answer.status == 200 else ""]
+
+
+def serve(s):
+    for stdout, _, _ in s.commands.run(SERVER, background=True, timeout=0):
+        if stdout:
+            return s.get_host(8080)
+
+
+def ports(template, out):
+    with Sandbox.create(template=template, timeout=300) as s:
+        host = serve(s)
+        out["public"] = [fetch(host), fetch(Sandbox.connect(s.sandbox_id).get_host(8080)), fetch(s.get_host(8081))[0]]
+    with Sandbox.create(template=template, timeout=300, network={"allow_public_traffic": False}) as s:
+        host = serve(s)
+        out["private"] = [fetch(host), fetch(host, **{"e2b-traffic-access-token": s.traffic_access_token}),
+                          fetch(Sandbox.connect(s.sandbox_id).get_host(8080))]
+
+
 def main(template):
     out = {}
     with CodeSandbox.create(template=template, timeout=300, metadata={"userId": "a b/ü"}, envs={"OF_BOX": "a"}) as s:
@@ -162,6 +202,7 @@ def main(template):
     with CodeSandbox.create(template=template, timeout=300, metadata={"userId": "a b/ü"}) as s:
         pauses(s, out)
     pauses_when_idle(template, out)
+    ports(template, out)
     print(json.dumps(out))
 
 

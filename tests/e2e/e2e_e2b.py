@@ -61,7 +61,8 @@ def python_sdk(c):
         "pause": [True, False], "paused": ["paused", True, False, True, []], "at_rest": [True] * 4,
         "resumed": [True, "running", "42", "a file", True, True, True], "runs": [[], True], "by_id": [True, True, False, False], "of_nothing": True,
         "idle": ["paused", {"on_timeout": "pause", "auto_resume": False}, "a file"],
-        "auto_resume": ["paused", {"on_timeout": "pause", "auto_resume": True}, "a file", "on\n", "running"]})
+        "auto_resume": ["paused", {"on_timeout": "pause", "auto_resume": True}, "a file", "on\n", "running"],
+        "public": [[200, "hello"], [200, "hello"], 502], "private": [[401, ""], [200, "hello"], [401, ""]]})
     for what in ("unwatched", "not_without_memory"):
         check(f"what is not there says so: {what}", "not served" in str(seen.get(what)), seen.get(what))
     check("a sandbox that is gone is known to be gone", seen.get("dead", [0])[:2] == [False, False] and "sandbox was" in str(seen["dead"][2]), seen.get("dead"))
@@ -79,7 +80,7 @@ def javascript_sdk(c):
         "cell": ["42", ["out\n"], "42"], "exception": "ZeroDivisionError", "context": "'/tmp'", "found": True, "running": True,
         "connect": "hello", "pause": [True, False], "paused": ["paused", False, ["paused"], [], ["paused"]], "atRest": ["SandboxNotFoundError", "TimeoutError", "TimeoutError"],
         "resumed": ["42", "a file", True, True, "running"], "again": [True, True, False], "pauseOfNothing": "SandboxNotFoundError",
-        "dead": [False, False, False]})
+        "dead": [False, False, False], "host": "200 hello"})
     check("a file that is not there", "FileNotFoundError" in str(seen.get("gone")), seen.get("gone"))
     check("a command that runs can be killed", seen.get("killed", [False])[0])
 
