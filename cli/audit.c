@@ -1,4 +1,4 @@
-/* cli/audit.c - the audit log, read where it lies: tail, query, verify, head.
+/* cli/audit.c - the audit log, read where it lies: tail, query, tree, verify, head.
  *
  * Owns:    for one command: cursors into the streams, the lines that matched.
  * Thread:  the only one; blocks on the disk.
@@ -17,6 +17,7 @@
 #include "base/own.h"
 #include "cli/output.h"
 #include "cli/paths.h"
+#include "cli/tree.h"
 #include "cli/values.h"
 
 enum { CURSORS_MAX = 4096, HITS_MAX = 4 * 1024 * 1024, TAIL_LINES = 20, FOLLOW_US = 300 * 1000 };
@@ -288,6 +289,43 @@ static int cmd_query(const struct cli_opts *o, const struct args *a)
     return show_records(o, o->lines ? (size_t)o->lines : SIZE_MAX);
 }
 
+/* --- tree
+ * ------------------------------------------------------------------------------------------------
+ */
+
+static int grow_tree(struct tree *t, const struct reader *rd, struct cl_err *err)
+{
+    for (size_t i = 0; i < rd->n_hits; i++) {
+        struct audit_record r;
+        const char *line = rd->hits[i].line;
+        if (audit_record_parse(line, strlen(line), &r, err) < 0)
+            return -1;
+        json_t *fields = json_loadb(r.fields, r.fields_n, 0, NULL);
+        if (fields)
+            tree_add(t, r.ts, r.event, fields);
+        json_decref(fields);
+    }
+    return tree_records(t) > 0 ? 0
+                               : cl_fail(err, CL_E_NOTFOUND, 0, "no record about '%.40s' in '%s'",
+                                         rd->o->unit, rd->dir);
+}
+
+static int cmd_tree(const struct cli_opts *o, const struct args *a)
+{
+    struct cl_err err = {0};
+    struct cli_opts own = *o;
+    own.unit = a->pos[0];
+    CL_AUTO(reader_fini) struct reader rd;
+    CL_AUTO(tree_freep) struct tree *t = NULL;
+    if (reader_init(&rd, &own, &err) < 0 || read_all(&rd, &err) < 0 ||
+        tree_new(own.unit, &t, &err) < 0 || grow_tree(t, &rd, &err) < 0)
+        return cli_report(&err);
+    if (o->json)
+        return out_json(json_incref((json_t *)(uintptr_t)tree_root(t)));
+    tree_print(t, stdout);
+    return EXIT_OK;
+}
+
 /* --- verify, head
  * ------------------------------------------------------------------------------------------- */
 
@@ -432,6 +470,12 @@ static int cmd_head(const struct cli_opts *o, const struct args *a)
 static const struct arg_opt tail_opts[] = {
     OPTS_FILTER, {"follow", 'f', ARG_FLAG, OPT(follow), NULL, "show new records as they come"}};
 static const struct arg_opt query_opts[] = {OPTS_FILTER};
+static const struct arg_opt tree_opts[] = {
+    OPT_JSON,
+    OPT_AUDIT_DIR,
+    OPT_TENANT,
+    {"since", 0, ARG_STRING, OPT(since), "TIME", "2026-01-02, 2026-01-02T03:04:05Z or 10m (ago)"},
+    {"until", 0, ARG_STRING, OPT(until), "TIME", "likewise"}};
 static const struct arg_opt verify_opts[] = {
     OPT_JSON,
     OPT_AUDIT_DIR,
@@ -448,6 +492,17 @@ const struct cli_command audit_commands[] = {
      "  cloche audit query --unit job_01... --json\n  cloche audit query --event key.refused "
      "--since 1d\n",
      SPEC(query_opts, 0, 0), cmd_query, false},
+    {"audit tree", "[OPTIONS] UNIT",
+     "what happened in a job or sandbox: who did what, and what came of it",
+     "Commands and code cells, the processes that came of them and what each did, its network, "
+     "connections\n"
+     "to its ports, files by the API.  What stands more than once stands once, with a count.  At "
+     "the "
+     "end:\n"
+     "how much of what happened is in the log.  --json has every field.\n\n"
+     "  cloche audit tree sbx_01...\n  cloche audit tree --since 10m sbx_01... | grep -E "
+     "'connect|denied'\n",
+     SPEC(tree_opts, 1, 1), cmd_tree, false},
     {"audit verify", "[OPTIONS]", "check that nothing was changed, removed or cut",
      "Exit code 0 when all is well, 1 with the first bad record, 3 for torn bytes at an end, 2 "
      "when it\n"

@@ -287,6 +287,14 @@ def what_is_recorded(c):
     calls = [r for r in c.audit_records() if r["event"] == "api.call" and r["fields"]["method"].endswith("PortService/Connect") and r["fields"].get("object") == box]
     equal("the calls add nothing to that", calls, [])
     kill(c.admin, box)
+    p = cloche(c, "audit", "tree", "--json", "--dir", str(c.audit_dir), box)
+    tree = json.loads(p.communicate(timeout=soon(60))[0])
+    below = lambda node, what: [n for n in node["nodes"] if n["what"] == what]
+    equal("audit tree: the three connections stand together", [n["end"]["end"] for group in below(tree, "ports") for n in below(group, "connection")],
+          ["closed", "failed", "left"])
+    server = [n for e in below(tree, "exec") for n in below(e, "process") if below(n, "bind")]
+    check("... and the program that they came to under its command, with the ports that it bound",
+          len(server) == 1 and f"bind 127.0.0.1 port {ECHO}" in [n["text"] for n in below(server[0], "bind")], server)
 
 
 def cloche(c, *words, **kw):
