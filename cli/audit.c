@@ -1,4 +1,4 @@
-/* cli/audit.c - the audit log, read where it lies: tail, query, tree, verify, head.
+/* cli/audit.c - the audit log, read where it lies: tail, query, tree, findings, verify, head.
  *
  * Owns:    for one command: cursors into the streams, the lines that matched.
  * Thread:  the only one; blocks on the disk.
@@ -15,6 +15,7 @@
 #include "audit/verify.h"
 #include "base/mem.h"
 #include "base/own.h"
+#include "cli/detect.h"
 #include "cli/output.h"
 #include "cli/paths.h"
 #include "cli/tree.h"
@@ -289,6 +290,123 @@ static int cmd_query(const struct cli_opts *o, const struct args *a)
     return show_records(o, o->lines ? (size_t)o->lines : SIZE_MAX);
 }
 
+/* --- findings
+ * ---------------------------------------------------------------------------------------------
+ */
+
+enum { EXIT_FOUND = 3 };
+
+static json_t *finding_json(const struct finding *f)
+{
+    return json_pack("{s:s, s:s, s:o, s:I, s:s, s:s, s:o, s:s, s:s, s:s, s:s, s:I}", "severity",
+                     detect_severity_name(f->severity), "name", f->name, "subject",
+                     out_string(f->subject), "count", (json_int_t)f->count, "first", f->first,
+                     "last", f->last, "value", out_string(f->value), "technique", f->technique,
+                     "what", f->what, "then", f->then, "stream", f->stream, "seq",
+                     (json_int_t)f->seq);
+}
+
+static void print_finding(const struct cli_opts *o, const struct finding *f)
+{
+    char subject[DETECT_SUBJECT], value[DETECT_VALUE];
+    if (o->json) {
+        json_t *row = finding_json(f);
+        (void)json_dumpf(row, stdout, JSON_COMPACT); /* one a line, as records are */
+        (void)putchar('\n');
+        json_decref(row);
+        return;
+    }
+    out_clean(f->subject, subject, sizeof subject);
+    out_clean(f->value, value, sizeof value);
+    (void)printf("%-6s  %s  %s\n        %.19s to %.19s, %" PRIu64 " times; the last: %s\n"
+                 "        %s\n        then: %s\n",
+                 detect_severity_name(f->severity), f->name, subject, f->first, f->last, f->count,
+                 value, f->what, f->then);
+}
+
+/* With `show` each finding is printed as it is made. */
+static int feed(struct detect *d, const struct reader *rd, enum detect_severity least, bool show,
+                struct cl_err *err)
+{
+    for (size_t i = 0; i < rd->n_hits; i++) {
+        struct audit_record r;
+        const char *line = rd->hits[i].line;
+        if (audit_record_parse(line, strlen(line), &r, err) < 0)
+            return -1;
+        json_t *fields = json_loadb(r.fields, r.fields_n, 0, NULL);
+        struct detect_record record = {r.stream, r.ts, r.event, r.seq, fields};
+        const struct finding *made = fields ? detect_feed(d, &record) : NULL;
+        if (made && show && made->severity >= least)
+            print_finding(rd->o, made);
+        json_decref(fields);
+    }
+    return 0;
+}
+
+static int by_severity(const void *a, const void *b)
+{
+    const struct finding *x = *(const struct finding *const *)a,
+                         *y = *(const struct finding *const *)b;
+    return x->severity != y->severity ? (int)y->severity - (int)x->severity
+                                      : strcmp(x->first, y->first);
+}
+
+/* The gravest first. */
+static size_t show_findings(const struct cli_opts *o, const struct detect *d,
+                            enum detect_severity least)
+{
+    const struct finding **all = cl_zalloc_array(detect_count(d) + 1, sizeof *all);
+    size_t n = 0;
+    for (size_t i = 0; all && i < detect_count(d); i++)
+        if (detect_at(d, i)->severity >= least)
+            all[n++] = detect_at(d, i);
+    if (n > 0)
+        qsort(all, n, sizeof *all, by_severity);
+    for (size_t i = 0; i < n; i++)
+        print_finding(o, all[i]);
+    cl_free(all);
+    if (detect_forgotten(d))
+        cli_say("%" PRIu64 " things had no room to be remembered: look at less at a time (--since, "
+                "--tenant)",
+                detect_forgotten(d));
+    return n;
+}
+
+static int find(struct reader *rd, enum detect_severity least, size_t *ret_n, struct cl_err *err)
+{
+    CL_AUTO(detect_freep) struct detect *d = NULL;
+    if (detect_new(&d, err) < 0 || read_all(rd, err) < 0 ||
+        feed(d, rd, least, rd->o->follow, err) < 0)
+        return -1;
+    if (!rd->o->follow) {
+        *ret_n = show_findings(rd->o, d, least);
+        return 0;
+    }
+    while (fflush(stdout) == 0) {
+        drop_hits(rd);
+        (void)usleep(FOLLOW_US);
+        if (read_all(rd, err) < 0 || feed(d, rd, least, true, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int cmd_findings(const struct cli_opts *o, const struct args *a)
+{
+    (void)a;
+    struct cl_err err = {0};
+    size_t n = 0;
+    enum detect_severity least = DETECT_LOW;
+    CL_AUTO(reader_fini) struct reader rd = {0};
+    if (o->severity && detect_severity_parse(o->severity, &least, &err) < 0)
+        return cli_report_as(&err, EXIT_USAGE);
+    if (reader_init(&rd, o, &err) < 0 || find(&rd, least, &n, &err) < 0)
+        return cli_report(&err);
+    if (n == 0 && !o->json)
+        cli_say("nothing was found");
+    return n > 0 ? EXIT_FOUND : EXIT_OK;
+}
+
 /* --- tree
  * ------------------------------------------------------------------------------------------------
  */
@@ -470,6 +588,16 @@ static int cmd_head(const struct cli_opts *o, const struct args *a)
 static const struct arg_opt tail_opts[] = {
     OPTS_FILTER, {"follow", 'f', ARG_FLAG, OPT(follow), NULL, "show new records as they come"}};
 static const struct arg_opt query_opts[] = {OPTS_FILTER};
+static const struct arg_opt findings_opts[] = {
+    OPT_JSON,
+    OPT_AUDIT_DIR,
+    OPT_TENANT,
+    {"severity", 0, ARG_STRING, OPT(severity), "medium",
+     "low (default), medium or high, and above"},
+    {"unit", 0, ARG_STRING, OPT(unit), "ID", "only in this job or sandbox"},
+    {"since", 0, ARG_STRING, OPT(since), "TIME", "2026-01-02, 2026-01-02T03:04:05Z or 10m (ago)"},
+    {"until", 0, ARG_STRING, OPT(until), "TIME", "likewise"},
+    {"follow", 'f', ARG_FLAG, OPT(follow), NULL, "go on as records come"}};
 static const struct arg_opt tree_opts[] = {
     OPT_JSON,
     OPT_AUDIT_DIR,
@@ -503,6 +631,17 @@ const struct cli_command audit_commands[] = {
      "  cloche audit tree sbx_01...\n  cloche audit tree --since 10m sbx_01... | grep -E "
      "'connect|denied'\n",
      SPEC(tree_opts, 1, 1), cmd_tree, false},
+    {"audit findings", "[-f] [OPTIONS]", "what in the audit log deserves a look",
+     "Attacks on the guest's kernel, scans, tunnels, guessed keys, programs that were brought "
+     "along, "
+     "gaps\n"
+     "of the log: docs/detections.md has all and their thresholds.  The gravest come first; with "
+     "-f "
+     "they come\n"
+     "as they are made.  Exit code 0 when nothing was found, 3 when something was.\n\n"
+     "  cloche audit findings --since 1d --severity medium\n"
+     "  cloche audit findings -f --json | my-alarm\n",
+     SPEC(findings_opts, 0, 0), cmd_findings, false},
     {"audit verify", "[OPTIONS]", "check that nothing was changed, removed or cut",
      "Exit code 0 when all is well, 1 with the first bad record, 3 for torn bytes at an end, 2 "
      "when it\n"

@@ -52,7 +52,7 @@ struct cli_opts {
     uint64_t max_sandboxes, max_vcpus, max_memory, max_disk, max_egress, cpu_time, period, burst,
         weight, queue;
     /* audit */
-    const char *dir, *expect_head, *public_key, *event, *unit, *since, *until, *stream;
+    const char *dir, *expect_head, *public_key, *event, *unit, *since, *until, *stream, *severity;
     uint64_t lines;
     /* templates */
     bool update_lock;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/gen_docs.py - docs/errors.md, docs/limits.md, docs/metrics.md, docs/audit-events.md and docs/vm-counters.md from the
+"""tools/gen_docs.py - docs/errors.md, docs/limits.md, docs/metrics.md, docs/audit-events.md, docs/detections.md and docs/vm-counters.md from the
 tables, and the seccomp tables at the end of PRIVSEP.md.
 
 usage: gen_docs.py [--check]       --check: exit 1 when a file in docs/ is not what the tables say
@@ -50,6 +50,16 @@ def events():
     return text + table(("event", "fields", "meaning"), lines)
 
 
+def detections():
+    text = ("# Detections\n\nWhat `cloche audit findings` looks for in the audit log (cli/detections.def). `of` is how many different values of one subject (a\n"
+            "job or sandbox, a key, a caller's address) make a finding, within the window. It needs no running service: it reads the log where it lies,\n"
+            "and again finds the same. It sees what is recorded: `blinded`, `not-watched` and `log-gap` say where that is not all. Who knows the\n"
+            "thresholds stays below them.\n\n")
+    lines = [(f"`{n}`", s.lower(), f"{t} in {w} s" if w != "0" else t, m or "", what, then)
+             for _, n, s, t, w, m, what, then in rows("cli/detections.def", "DETECTION")]
+    return text + table(("finding", "severity", "of", "ATT&CK", "what", "then"), lines)
+
+
 def counters():
     text = ("# Counters of a VM\n\nWhat `cloche vm stats` and SandboxService.Stats show of a VM of the drivers `kvm` and `kvm/xenpv`, from the start of its\n"
             "process on (vmm/counts.def); a clone begins at 0. `exits` and `kicks`: a vCPU came out of the guest to the monitor, once each.\n"
@@ -86,7 +96,8 @@ def main():
         print(__doc__)
         return 0
     stale = []
-    for name, make in (("errors", errors), ("limits", limits), ("metrics", metrics), ("audit-events", events), ("vm-counters", counters), ("PRIVSEP", privileges)):
+    for name, make in (("errors", errors), ("limits", limits), ("metrics", metrics), ("audit-events", events), ("detections", detections),
+                       ("vm-counters", counters), ("PRIVSEP", privileges)):
         path = ROOT / ("" if name.isupper() else "docs") / f"{name}.md"
         text = make()
         if text.count("\n") < 12:

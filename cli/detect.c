@@ -1,0 +1,451 @@
+/* cli/detect.c - see cli/detect.h. */
+#include "cli/detect.h"
+
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/map.h"
+#include "base/mem.h"
+
+enum detection {
+#define DETECTION(id, name, severity, threshold, window_s, technique, what, then) DETECT_##id,
+#include "cli/detections.def"
+#undef DETECTION
+    DETECT_NR
+};
+
+static const struct {
+    const char *name;
+    enum detect_severity severity;
+    unsigned threshold;
+    int64_t window_s;
+    const char *technique, *what, *then;
+} rules[DETECT_NR] = {
+#define DETECTION(id, name, severity, threshold, window_s, technique, what, then) \
+    {name, DETECT_##severity, threshold, window_s, technique, what, then},
+#include "cli/detections.def"
+#undef DETECTION
+};
+
+enum { VALUES_MAX = 32, KEY = DETECT_SUBJECT + 32 };
+#define DETECTION(id, name, severity, threshold, window_s, technique, what, then) \
+    _Static_assert(threshold >= 1 && threshold <= VALUES_MAX, name);
+#include "cli/detections.def"
+#undef DETECTION
+
+/* The newest values of one subject. */
+struct window {
+    char *value[VALUES_MAX]; /* owned */
+    int64_t at_s[VALUES_MAX];
+    struct finding *finding; /* borrowed; NULL = not yet */
+};
+
+struct detect {
+    struct cl_map *windows;    /* "rule subject" -> struct window, owned */
+    struct cl_map *files;      /* "unit path" that the unit made -> the map itself */
+    struct finding **findings; /* owned, each */
+    size_t n, cap;
+    uint64_t forgotten;
+    const struct finding *made; /* by this record */
+};
+
+/* One record. */
+struct fact {
+    struct detect *d;
+    const struct detect_record *r;
+    int64_t at_s;
+};
+
+/* --- windows ------------------------------------------------------------------------------------
+ */
+
+static void window_free(struct window *w)
+{
+    for (size_t i = 0; w && i < VALUES_MAX; i++)
+        cl_free(w->value[i]);
+    cl_free(w);
+}
+
+static struct window *window_of(struct detect *d, enum detection which, const char *subject)
+{
+    char key[KEY];
+    (void)snprintf(key, sizeof key, "%d %s", which, subject);
+    struct window *w = cl_map_get(d->windows, key);
+    if (w)
+        return w;
+    w = cl_zalloc(sizeof *w);
+    if (!w || cl_map_put(d->windows, key, w, NULL) < 0) {
+        cl_free(w);
+        d->forgotten++;
+        return NULL;
+    }
+    return w;
+}
+
+/* Note the value; how many different ones are there within the window? */
+static unsigned note(struct window *w, unsigned threshold, int64_t window_s, const char *value,
+                     int64_t at_s)
+{
+    size_t slot = 0;
+    unsigned n = 0;
+    for (size_t i = 0; i < threshold; i++) {
+        if (w->value[i] && strcmp(w->value[i], value) == 0) {
+            slot = i;
+            break;
+        }
+        if (!w->value[i] || (w->value[slot] && w->at_s[i] < w->at_s[slot]))
+            slot = i;
+    }
+    if (!w->value[slot] || strcmp(w->value[slot], value) != 0) {
+        char *copy = cl_strdup(value);
+        if (!copy)
+            return 0;
+        cl_free(w->value[slot]);
+        w->value[slot] = copy;
+    }
+    w->at_s[slot] = at_s;
+    for (size_t i = 0; i < threshold; i++)
+        n += w->value[i] && (window_s == 0 || at_s - w->at_s[i] <= window_s);
+    return n;
+}
+
+static void count(struct finding *f, const struct detect_record *r, const char *value)
+{
+    f->count++;
+    (void)snprintf(f->last, sizeof f->last, "%s", r->ts);
+    (void)snprintf(f->value, sizeof f->value, "%s", value);
+}
+
+static struct finding *make(struct detect *d, enum detection which, const char *subject,
+                            const struct detect_record *r)
+{
+    struct finding *f = cl_zalloc(sizeof *f);
+    if (!f || cl_grow(&d->findings, &d->cap, d->n + 1, DETECT_SUBJECTS, sizeof(struct finding *),
+                      NULL) < 0) {
+        cl_free(f);
+        d->forgotten++;
+        return NULL;
+    }
+    *f = (struct finding){.name = rules[which].name,
+                          .technique = rules[which].technique,
+                          .what = rules[which].what,
+                          .then = rules[which].then,
+                          .severity = rules[which].severity,
+                          .seq = r->seq,
+                          .count = rules[which].threshold - 1};
+    (void)snprintf(f->subject, sizeof f->subject, "%s", subject);
+    (void)snprintf(f->stream, sizeof f->stream, "%s", r->stream);
+    (void)snprintf(f->first, sizeof f->first, "%s", r->ts);
+    d->findings[d->n++] = f;
+    d->made = f;
+    return f;
+}
+
+static void hit(const struct fact *f, enum detection which, const char *subject, const char *value)
+{
+    struct window *w = window_of(f->d, which, subject);
+    if (!w)
+        return;
+    if (!w->finding && note(w, rules[which].threshold, rules[which].window_s, value, f->at_s) >=
+                           rules[which].threshold)
+        w->finding = make(f->d, which, subject, f->r);
+    if (w->finding)
+        count(w->finding, f->r, value);
+}
+
+/* --- what records say ---------------------------------------------------------------------------
+ */
+
+static const char *str(const struct fact *f, const char *name)
+{
+    const char *s = json_string_value(json_object_get(f->r->fields, name));
+    return s ? s : "";
+}
+
+static uint64_t num(const struct fact *f, const char *name)
+{
+    return (uint64_t)json_integer_value(json_object_get(f->r->fields, name));
+}
+
+static bool is_one_of(const char *word, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i], word) == 0)
+            return true;
+    return false;
+}
+
+static void denied_call(const struct fact *f)
+{
+    static const char *const kernel[] = {"bpf",
+                                         "perf_event_open",
+                                         "userfaultfd",
+                                         "kexec_load",
+                                         "kexec_file_load",
+                                         "init_module",
+                                         "finit_module",
+                                         "delete_module",
+                                         "create_module",
+                                         "open_by_handle_at",
+                                         "iopl",
+                                         "ioperm",
+                                         "modify_ldt",
+                                         "keyctl",
+                                         "add_key",
+                                         "request_key",
+                                         "name_to_handle_at",
+                                         "syslog",
+                                         "socket",
+                                         "fanotify_init"};
+    static const char *const spaces[] = {
+        "unshare", "setns",      "clone",  "mount",      "umount2",   "fsopen",       "fsconfig",
+        "fsmount", "pivot_root", "fspick", "move_mount", "open_tree", "mount_setattr"};
+    const char *call = str(f, "call"), *bare = strncmp(call, "i386:", 5) == 0 ? call + 5 : call;
+    if (is_one_of(bare, kernel, CL_COUNT(kernel)))
+        hit(f, DETECT_KERNEL_SURFACE, str(f, "unit"), call);
+    else if (is_one_of(bare, spaces, CL_COUNT(spaces)))
+        hit(f, DETECT_NEW_NAMESPACE, str(f, "unit"), call);
+}
+
+static void traced(const struct fact *f)
+{
+    hit(f, DETECT_PROCESS_INJECTION, str(f, "unit"), str(f, "comm"));
+}
+
+static bool is_private(const char *address)
+{
+    static const struct {
+        uint32_t net, mask;
+    } nets[] = {{0x0a000000, 0xff000000},
+                {0xac100000, 0xfff00000},
+                {0xc0a80000, 0xffff0000},
+                {0x64400000, 0xffc00000}};
+    struct in_addr in;
+    if (inet_pton(AF_INET, address, &in) != 1)
+        return false;
+    for (size_t i = 0; i < CL_COUNT(nets); i++)
+        if ((ntohl(in.s_addr) & nets[i].mask) == nets[i].net)
+            return true;
+    return false;
+}
+
+/* A connection that was tried, as the guest's kernel or the host saw it. */
+static void went_to(const struct fact *f)
+{
+    static const char *const metadata[] = {"169.254.169.254", "fd00:ec2::254", "100.100.100.200"};
+    char value[DETECT_VALUE];
+    const char *address = str(f, "address"), *unit = str(f, "unit");
+    if (!address[0] || strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0)
+        return;
+    (void)snprintf(value, sizeof value, "%s port %" PRIu64, address, num(f, "port"));
+    if (is_one_of(address, metadata, CL_COUNT(metadata)))
+        hit(f, DETECT_CLOUD_METADATA, unit, value);
+    hit(f, DETECT_PORT_SCAN, unit, value);
+    if (is_private(address))
+        hit(f, DETECT_PRIVATE_NETWORK, unit, address);
+}
+
+/* "x.y.example.org" -> "example.org". */
+static const char *base_of(const char *name)
+{
+    const char *at = name + strlen(name);
+    for (int dots = 0; at > name; at--)
+        if (at[-1] == '.' && ++dots == 2)
+            break;
+    return at;
+}
+
+static void asked_name(const struct fact *f)
+{
+    enum { LONG_LABEL = 24 };
+    char subject[DETECT_SUBJECT];
+    const char *name = str(f, "name");
+    if (strcmp(name, "metadata.google.internal") == 0)
+        hit(f, DETECT_CLOUD_METADATA, str(f, "unit"), name);
+    if (strcspn(name, ".") < LONG_LABEL)
+        return;
+    (void)snprintf(subject, sizeof subject, "%s", str(f, "unit"));
+    size_t n = strlen(subject);
+    (void)snprintf(subject + n, sizeof subject - n, " %.30s", base_of(name));
+    hit(f, DETECT_DNS_TUNNEL, subject, name);
+}
+
+static void file_key(const struct fact *f, char key[static DETECT_VALUE])
+{
+    (void)snprintf(key, DETECT_VALUE, "%s %s", str(f, "unit"), str(f, "path"));
+}
+
+static void wrote(const struct fact *f)
+{
+    char key[DETECT_VALUE];
+    file_key(f, key);
+    if (json_is_true(json_object_get(f->r->fields, "created")) &&
+        cl_map_put(f->d->files, key, f->d->files, NULL) < 0)
+        f->d->forgotten++;
+}
+
+static void ran(const struct fact *f)
+{
+    char key[DETECT_VALUE];
+    file_key(f, key);
+    if (cl_map_get(f->d->files, key))
+        hit(f, DETECT_DROPPED_PROGRAM, str(f, "unit"), str(f, "path"));
+}
+
+static void started(const struct fact *f)
+{
+    if (str(f, "unwatched")[0])
+        hit(f, DETECT_NOT_WATCHED, str(f, "unit"), str(f, "unwatched"));
+}
+
+static void counted(const struct fact *f)
+{
+    char value[DETECT_VALUE];
+    uint64_t n = num(f, "over") + num(f, "lost") + num(f, "missing");
+    (void)snprintf(value, sizeof value, "%" PRIu64 " of %" PRIu64 " of %s", n, num(f, "seen"),
+                   f->r->event);
+    if (n > 0)
+        hit(f, DETECT_BLINDED, str(f, "unit"), value);
+}
+
+/* Each counts; a unix socket has no address of its caller. */
+static void key_refused(const struct fact *f)
+{
+    char value[DETECT_VALUE];
+    const char *peer = str(f, "peer");
+    char host[DETECT_SUBJECT];
+    (void)snprintf(host, sizeof host, "%.*s", (int)CL_MIN(strcspn(peer, " "), sizeof host - 1),
+                   peer[0] ? peer : "local");
+    char *port = strrchr(host, ':');
+    if (port)
+        *port = '\0';
+    (void)snprintf(value, sizeof value, "%" PRIu64 ": %s", f->r->seq, str(f, "reason"));
+    hit(f, DETECT_KEY_GUESSING, host, value);
+}
+
+static void scope_refused(const struct fact *f)
+{
+    char value[DETECT_VALUE];
+    (void)snprintf(value, sizeof value, "%" PRIu64 ": %s", f->r->seq, str(f, "method"));
+    hit(f, DETECT_SCOPE_PROBING, str(f, "key"), value);
+}
+
+static void called(const struct fact *f)
+{
+    char value[DETECT_VALUE];
+    if (strcmp(str(f, "code"), "NOTFOUND") != 0)
+        return;
+    (void)snprintf(value, sizeof value, "%" PRIu64 ": %s", f->r->seq, str(f, "method"));
+    hit(f, DETECT_ID_PROBING, str(f, "key"), value);
+}
+
+static void gap(const struct fact *f)
+{
+    char value[DETECT_VALUE];
+    (void)snprintf(value, sizeof value, "%" PRIu64 " records of %s: %s", num(f, "count"),
+                   str(f, "producer"), str(f, "reason"));
+    hit(f, DETECT_LOG_GAP, f->r->stream, value);
+}
+
+static void recovered(const struct fact *f)
+{
+    char value[DETECT_VALUE];
+    (void)snprintf(value, sizeof value, "%" PRIu64 " bytes after record %" PRIu64, num(f, "bytes"),
+                   num(f, "last_seq"));
+    hit(f, DETECT_LOG_RECOVERED, f->r->stream, value);
+}
+
+/* --- the whole ----------------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *event;
+    void (*look)(const struct fact *f);
+} looks[] = {
+    {"guest.denied", denied_call},    {"guest.trace", traced}, {"guest.connect", went_to},
+    {"net.denied", went_to},          {"net.open", went_to},   {"net.dns", asked_name},
+    {"guest.write", wrote},           {"guest.exec", ran},     {"vm.start", started},
+    {"guest.count", counted},         {"net.count", counted},  {"key.refused", key_refused},
+    {"scope.refused", scope_refused}, {"api.call", called},    {"gap", gap},
+    {"recovered", recovered},
+};
+
+/* "2026-01-02T03:04:05..." */
+static int64_t seconds_of(const char *ts)
+{
+    struct tm tm = {0};
+    return strptime(ts, "%Y-%m-%dT%H:%M:%S", &tm) ? (int64_t)timegm(&tm) : 0;
+}
+
+const struct finding *detect_feed(struct detect *d, const struct detect_record *r)
+{
+    struct fact f = {d, r, seconds_of(r->ts)};
+    d->made = NULL;
+    for (size_t i = 0; i < CL_COUNT(looks); i++)
+        if (strcmp(looks[i].event, r->event) == 0)
+            looks[i].look(&f);
+    return d->made;
+}
+
+size_t detect_count(const struct detect *d)
+{
+    return d->n;
+}
+
+const struct finding *detect_at(const struct detect *d, size_t i)
+{
+    return d->findings[i];
+}
+
+uint64_t detect_forgotten(const struct detect *d)
+{
+    return d->forgotten;
+}
+
+static const char *const severities[] = {"low", "medium", "high"};
+
+const char *detect_severity_name(enum detect_severity s)
+{
+    return severities[s];
+}
+
+int detect_severity_parse(const char *name, enum detect_severity *ret, struct cl_err *err)
+{
+    for (size_t i = 0; i < CL_COUNT(severities); i++) {
+        if (strcmp(severities[i], name) == 0) {
+            *ret = (enum detect_severity)i;
+            return 0;
+        }
+    }
+    return cl_fail(err, CL_E_INVALID, 0, "severity '%.20s': low, medium or high", name);
+}
+
+int detect_new(struct detect **ret_detect, struct cl_err *err)
+{
+    CL_AUTO(detect_freep) struct detect *d = cl_zalloc(sizeof *d);
+    if (!d)
+        return cl_fail(err, CL_E_NOMEM, 0, "detections");
+    if (cl_map_new(DETECT_SUBJECTS, &d->windows, err) < 0 ||
+        cl_map_new(DETECT_FILES, &d->files, err) < 0)
+        return -1;
+    *ret_detect = CL_STEAL(&d);
+    return 0;
+}
+
+void detect_free(struct detect *d)
+{
+    size_t at = 0;
+    if (!d)
+        return;
+    for (struct window *w; d->windows && (w = cl_map_next(d->windows, &at, NULL)) != NULL;)
+        window_free(w);
+    for (size_t i = 0; i < d->n; i++)
+        cl_free(d->findings[i]);
+    cl_free(d->findings);
+    cl_map_free(d->windows);
+    cl_map_free(d->files);
+    cl_free(d);
+}

@@ -1,0 +1,57 @@
+/* cli/detect.h - what in the audit log deserves a look: the detections of detections.def over a
+ * stream of records.
+ *
+ * Each counts different values of one subject within a window; when there are enough that is a
+ * finding, and what matches later is counted to it.  Records come in the order of their time.  A
+ * detection sees what is recorded, no more: `blinded` and `log-gap` tell where that is not all.
+ * Owns:    its findings, and what it remembers: a window a detection and subject, the files that a
+ * unit made.  DETECT_SUBJECTS and DETECT_FILES bound that; what had no room is counted. Thread:
+ * any.  Pure.
+ */
+#ifndef CL_CLI_DETECT_H
+#define CL_CLI_DETECT_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/own.h"
+#include "base/util.h"
+
+enum { DETECT_SUBJECTS = 65536, DETECT_FILES = 65536, DETECT_SUBJECT = 80, DETECT_VALUE = 300 };
+
+enum detect_severity { DETECT_LOW, DETECT_MEDIUM, DETECT_HIGH };
+
+struct finding {
+    const char *name, *technique, *what, *then; /* static */
+    enum detect_severity severity;
+    char subject[DETECT_SUBJECT];         /* a unit, a key, a caller's address, a stream */
+    char value[DETECT_VALUE];             /* the newest that matched, as text of hostile code */
+    char stream[80], first[40], last[40]; /* times of the records */
+    uint64_t seq;                         /* of the record that made it one */
+    uint64_t count;                       /* that matched */
+};
+
+struct detect;
+int detect_new(struct detect **ret_detect, struct cl_err *err) CL_MUST;
+/* NULL is a no-op. */
+void detect_free(struct detect *d);
+CL_DEFINE_AUTO(struct detect, detect_free)
+
+struct detect_record {
+    const char *stream, *ts, *event;
+    uint64_t seq;
+    const json_t *fields;
+};
+/* The finding that this record made, until the next call; NULL = none, or one that was there. */
+const struct finding *detect_feed(struct detect *d, const struct detect_record *r);
+size_t detect_count(const struct detect *d);
+/* In the order in which they were made. */
+const struct finding *detect_at(const struct detect *d, size_t i);
+/* What there was no room to remember. */
+uint64_t detect_forgotten(const struct detect *d);
+
+const char *detect_severity_name(enum detect_severity s);
+int detect_severity_parse(const char *name, enum detect_severity *ret, struct cl_err *err) CL_MUST;
+
+#endif
