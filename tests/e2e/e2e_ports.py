@@ -297,6 +297,25 @@ def what_is_recorded(c):
           len(server) == 1 and f"bind 127.0.0.1 port {ECHO}" in [n["text"] for n in below(server[0], "bind")], server)
 
 
+@suite.scenario
+def without_a_record_nothing_happens(c):
+    box = sandbox(c.admin)
+    c.audit.signal(signal.SIGSTOP)
+    con = Connection(c.admin.ports, box, WATCH)
+    con.connected.wait(1.5)
+    check("while the audit log takes no record, nobody is connected", not con.messages and not con.error, (con.messages, con.error))
+    left = Connection(c.admin.ports, box, WATCH)
+    time.sleep(0.3)
+    left.call.cancel()
+    c.audit.signal(signal.SIGCONT)
+    check("... and then he is", con.has(4), con.error)
+    con.call.cancel()
+    ends = lambda: sorted(r["fields"]["end"] for r in records(c, "port.close", box))
+    equal("who left meanwhile reached nothing, and both are in the log", until(lambda: len(ends()) == 2 and ends(), 20), ["left", "left"])
+    equal("... with what they heard", sorted(r["fields"]["sent_bytes"] for r in records(c, "port.close", box)), [0, 4])
+    kill(c.admin, box)
+
+
 def cloche(c, *words, **kw):
     env = {**os.environ, "CLOCHE_ENDPOINT": f"unix:{c.dir}/api.sock", "CLOCHE_API_KEY": c.admin_key}
     return subprocess.Popen([BUILD / "cloche", *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kw)
