@@ -5,12 +5,14 @@ usage: bench/ports.py [--build DIR] [--rounds N] [DRIVER...]      (default: buil
 
 The servers are tests/e2e/guest_servers.py.  Each round asks the host, then each driver's sandbox both ways: 20 small pages, each on a
 connection of its own, a word there and back on one that is open, and 8 MiB in either direction.  Client, services and guest share the machine.
+Where sshd is installed, `ssh -L` to the host's servers stands beside: the same work without a guest.
 Environment: CLOCHE_IMAGES (out/images).  As root.
 """
 import argparse
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import statistics
@@ -125,6 +127,49 @@ class Rig:
         self.cluster.remove_cgroups()
 
 
+class Ssh:
+    """A connection to this host that forwards, with a server and keys of its own."""
+
+    def __init__(self):
+        folder = harness.folder("ssh")
+        folder.chmod(0o700)
+        listen = self.free_ports(1 + len(PORTS))
+        for name in ("host", "client"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+        shutil.copy(folder / "client.pub", folder / "authorized")
+        os.makedirs("/run/sshd", exist_ok=True)
+        options = {"ListenAddress": f"127.0.0.1:{listen[0]}", "HostKey": folder / "host", "AuthorizedKeysFile": folder / "authorized",
+                   "PidFile": "none", "StrictModes": "no", "PermitRootLogin": "yes"}
+        self.server = subprocess.Popen(["/usr/sbin/sshd", "-D", "-f", "/dev/null", *(w for k, v in options.items() for w in ("-o", f"{k}={v}"))])
+        self.ports = dict(zip(PORTS, listen[1:]))
+        forwards = [w for port, at in self.ports.items() for w in ("-L", f"127.0.0.1:{at}:127.0.0.1:{port}")]
+        self.client = subprocess.Popen(["ssh", "-N", "-i", folder / "client", "-p", str(listen[0]), "-o", "StrictHostKeyChecking=no", "-o",
+                                        "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "ConnectionAttempts=20", *forwards, "127.0.0.1"])
+        self.doors = [Door("host, ssh -L", self.ports)]
+        if not harness.until(self.is_open, 20):
+            sys.exit("ports: error: ssh does not connect")
+
+    @staticmethod
+    def free_ports(n):
+        taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
+        ports = [s.getsockname()[1] for s in taken]
+        for s in taken:
+            s.close()
+        return ports
+
+    def is_open(self):
+        try:
+            socket.create_connection(("127.0.0.1", self.ports[ECHO])).close()
+        except OSError:
+            return False
+        return True
+
+    def stop(self):
+        for p in (self.client, self.server):
+            p.terminate()
+            p.wait()
+
+
 def p99(values):
     return sorted(values)[min(len(values) - 1, len(values) * 99 // 100)]
 
@@ -134,6 +179,7 @@ rigs = []
 local = subprocess.Popen([sys.executable, SERVERS], stdout=subprocess.PIPE)
 try:
     local.stdout.readline()
+    rigs += [Ssh()] if os.path.exists("/usr/sbin/sshd") else []
     rigs += [Rig(d) for d in args.drivers]
     doors = [Door("host", {p: p for p in PORTS}), *(d for r in rigs for d in r.doors)]
     for door in doors:

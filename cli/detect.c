@@ -32,7 +32,7 @@ static const struct {
 
 enum { VALUES_MAX = 32, KEY = DETECT_SUBJECT + 32 };
 #define DETECTION(id, name, severity, threshold, window_s, technique, what, then) \
-    _Static_assert(threshold >= 1 && threshold <= VALUES_MAX, name);
+    _Static_assert((threshold) >= 1 && (threshold) <= VALUES_MAX, name);
 #include "cli/detections.def"
 #undef DETECTION
 

@@ -77,7 +77,7 @@ static size_t name_length(const char *host)
 
 bool port_host_parse(const char *host, size_t n, const char *domain, struct port_host *ret_host)
 {
-    char name[HOST_MAX + 1];
+    char name[HOST_MAX + 1] = {0};
     struct port_host h = {.port = 0};
     size_t domain_n = domain ? strlen(domain) : 0;
     if (domain_n == 0 || n >= sizeof name || (n > 0 && memchr(host, '\0', n)))
