@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "net/hello.h"
 #include "policy/quota.h"
 
 enum {
@@ -36,6 +37,12 @@ enum flow_state {
     FLOW_LINGERING, /* of TCP: FIN from both */
 };
 
+/* What a guest has said so far on a flow that is still to show its name. */
+struct opening {
+    size_t n;
+    uint8_t bytes[NET_HELLO_MAX];
+};
+
 struct flow {
     struct flow_key key;
     enum flow_state state;
@@ -45,6 +52,10 @@ struct flow {
     uint32_t number;
     uint64_t opened_ns, last_ns;
     uint64_t sent, received;
+    bool awaits_hello;           /* of TCP, allowed by name alone */
+    uint32_t next_seq;           /* while it does: of the guest's next byte */
+    struct opening *opening;     /* owned; NULL = nothing is kept */
+    char name[NET_NAME_MAX + 1]; /* that its TLS asked for; "" = none */
 };
 
 /* An address that the guest was told for a name. */
@@ -107,6 +118,8 @@ int net_filter_new(const struct net_grant *grant, net_tell_fn *tell, void *user,
 
 void net_filter_free(struct net_filter *f)
 {
+    for (size_t i = 0; f && i < NET_FLOWS_MAX; i++)
+        cl_free(f->flows[i].opening);
     cl_free(f);
 }
 
@@ -254,6 +267,7 @@ static void unlink_flow(struct net_filter *f, struct flow *flow)
     while (*at != slot)
         at = &f->flows[*at].next;
     *at = flow->next;
+    cl_free(flow->opening);
     *flow = (struct flow){.next = f->free_slot};
     f->free_slot = slot;
     f->n_flows--;
@@ -279,6 +293,7 @@ static void close_flow(struct net_filter *f, struct flow *flow, enum net_end end
     struct net_event e = event_of(flow, NET_EVENT_CLOSE);
     e.end = (uint8_t)end;
     e.duration_us = (flow->last_ns - flow->opened_ns) / CL_NS_PER_US;
+    memcpy(e.name, flow->name, sizeof flow->name);
     unlink_flow(f, flow);
     tell(f, &e);
 }
@@ -394,6 +409,108 @@ static const char *why_denied(const struct net_filter *f, const struct flow_key 
     return !why && *ret_rule == NET_NO_RULE ? no_rule : why;
 }
 
+/* By its address, whatever name it goes by? */
+static bool is_allowed_by_address(const struct net_filter *f, const struct flow_key *key)
+{
+    for (uint32_t i = 0; i < f->grant.n_rules; i++) {
+        const struct net_rule *rule = &f->grant.rules[i];
+        if (net_rule_covers_port(rule, key->protocol, key->port) &&
+            net_rule_covers_address(rule, key->address))
+            return true;
+    }
+    return false;
+}
+
+static bool is_name_allowed(const struct net_filter *f, const struct flow_key *key,
+                            const char *name)
+{
+    for (uint32_t i = 0; i < f->grant.n_rules; i++) {
+        const struct net_rule *rule = &f->grant.rules[i];
+        if (net_rule_covers_port(rule, key->protocol, key->port) &&
+            net_rule_covers_name(rule, name))
+            return true;
+    }
+    return false;
+}
+
+/* ---- how a flow begins ---- */
+
+enum heard {
+    HEARD_FINE = 1,
+    HEARD_OUT_OF_TURN, /* not the next bytes: TCP sends again what is dropped */
+    HEARD_WRONG,
+};
+
+static void stop_listening(struct flow *flow)
+{
+    flow->awaits_hello = false;
+    cl_free(flow->opening);
+    flow->opening = NULL;
+}
+
+/* Bytes that came before pass if they are the same: the stack may not have had them.  Of two
+ * versions it has the one that was looked at. */
+static enum heard hear_again(const struct flow *flow, uint32_t behind, const uint8_t *payload,
+                             size_t n)
+{
+    const struct opening *o = flow->opening;
+    if (!o || behind > o->n || n > behind)
+        return HEARD_OUT_OF_TURN;
+    return memcmp(o->bytes + (o->n - behind), payload, n) == 0 ? HEARD_FINE : HEARD_OUT_OF_TURN;
+}
+
+/* More than one segment: keep them.  Short of memory the guest tries again. */
+static enum heard keep_opening(struct flow *flow, const uint8_t *payload, size_t n)
+{
+    if (!flow->opening)
+        flow->opening = cl_zalloc(sizeof *flow->opening);
+    if (!flow->opening)
+        return HEARD_OUT_OF_TURN;
+    if (n > sizeof flow->opening->bytes - flow->opening->n)
+        return HEARD_WRONG;
+    memcpy(flow->opening->bytes + flow->opening->n, payload, n);
+    flow->opening->n += n;
+    flow->next_seq += (uint32_t)n;
+    return HEARD_FINE;
+}
+
+/* A segment of a flow that awaits its hello. */
+static enum heard hear(const struct net_filter *f, struct flow *flow, const struct net_frame *frame,
+                       const uint8_t *payload)
+{
+    const uint8_t *bytes = payload;
+    size_t n = frame->payload_bytes;
+    if (frame->seq != flow->next_seq)
+        return hear_again(flow, flow->next_seq - frame->seq, payload, n);
+    if (flow->opening) {
+        enum heard kept = keep_opening(flow, payload, n);
+        if (kept != HEARD_FINE)
+            return kept;
+        bytes = flow->opening->bytes;
+        n = flow->opening->n;
+    }
+    switch (net_hello_parse(bytes, n, flow->name)) {
+    case NET_HELLO_MORE:
+        return flow->opening ? HEARD_FINE : keep_opening(flow, payload, n);
+    case NET_HELLO_NOT_TLS:
+        stop_listening(flow);
+        return HEARD_FINE;
+    case NET_HELLO_NAME:
+        if (!is_name_allowed(f, &flow->key, flow->name))
+            return HEARD_WRONG;
+        stop_listening(flow);
+        return HEARD_FINE;
+    case NET_HELLO_NO_NAME:
+        break;
+    }
+    return HEARD_WRONG;
+}
+
+static bool is_to_be_heard(const struct flow *flow, const struct net_frame *frame)
+{
+    return flow->awaits_hello && frame->payload_bytes > 0;
+}
+
 /* ---- frames of the guest ---- */
 
 static enum net_verdict refuse(const struct net_frame *frame)
@@ -457,8 +574,34 @@ static bool is_first_of_flow(const struct net_frame *frame)
            (frame->flags & (NET_TCP_SYN | NET_TCP_ACK | NET_TCP_RST | NET_TCP_FIN)) == NET_TCP_SYN;
 }
 
+/* Its TLS asks for nobody whom a rule names. */
+static enum net_verdict hang_up(struct net_filter *f, struct flow *flow, uint64_t now_ns)
+{
+    struct net_event e = {
+        .kind = NET_EVENT_DENIED,
+        .address = flow->key.address,
+        .port = flow->key.port,
+        .guest_port = flow->key.guest_port,
+        .protocol = flow->key.protocol,
+        .rule = NET_NO_RULE,
+    };
+    const char *reason = flow->name[0] ? "its TLS asks for a name that no rule covers"
+                                       : "its TLS names no host, and rules by name let it here";
+    memcpy(e.name, flow->name, sizeof flow->name);
+    (void)snprintf(e.reason, sizeof e.reason, "%s", reason);
+    tell_paced(f, &e, now_ns);
+    close_flow(f, flow, NET_END_RESET);
+    return NET_HANG_UP;
+}
+
+static void listen_to(struct net_filter *f, struct flow *flow, const struct net_frame *frame)
+{
+    flow->awaits_hello = frame->kind == NET_FRAME_TCP && !is_allowed_by_address(f, &flow->key);
+    flow->next_seq = frame->seq + 1;
+}
+
 static enum net_verdict send_on_flow(struct net_filter *f, const struct net_frame *frame,
-                                     uint64_t now_ns)
+                                     const uint8_t *payload, uint64_t now_ns)
 {
     struct flow_key key = key_of(frame, true);
     struct flow *flow = find_flow(f, &key);
@@ -474,8 +617,16 @@ static enum net_verdict send_on_flow(struct net_filter *f, const struct net_fram
         return deny(f, frame, why, now_ns);
     if (!fits_budget(f, frame, now_ns))
         return after_budget(frame);
-    if (!flow)
+    if (!flow) {
         flow = open_flow(f, &key, rule, now_ns);
+        listen_to(f, flow, frame);
+    }
+    if (is_to_be_heard(flow, frame)) {
+        enum heard heard =
+            is_first_of_flow(frame) ? HEARD_OUT_OF_TURN : hear(f, flow, frame, payload);
+        if (heard != HEARD_FINE)
+            return heard == HEARD_WRONG ? hang_up(f, flow, now_ns) : NET_DROP;
+    }
     f->sent += frame->bytes;
     flow->sent += frame->bytes;
     step_flow(f, flow, frame, true, now_ns);
@@ -491,7 +642,7 @@ static enum net_verdict to_link(struct net_filter *f, const struct net_frame *fr
 }
 
 enum net_verdict net_filter_from_guest(struct net_filter *f, const struct net_frame *frame,
-                                       uint64_t now_ns)
+                                       const uint8_t *payload, uint64_t now_ns)
 {
     if (frame->kind == NET_FRAME_ARP)
         return is_of_link(frame->to) ? NET_PASS : NET_DROP;
@@ -501,7 +652,7 @@ enum net_verdict net_filter_from_guest(struct net_filter *f, const struct net_fr
         return to_link(f, frame, now_ns);
     if (frame->kind == NET_FRAME_OTHER)
         return deny(f, frame, "it is neither TCP nor UDP", now_ns);
-    return send_on_flow(f, frame, now_ns);
+    return send_on_flow(f, frame, payload, now_ns);
 }
 
 enum net_verdict net_filter_to_guest(struct net_filter *f, const struct net_frame *frame,

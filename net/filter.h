@@ -5,6 +5,10 @@
  * address of this host, never loopback, link-local, multicast or the link itself) and a rule covers
  * it, its protocol and its port: by its address, or by a name that the guest asked for.
  *
+ * A connection of TCP that only a rule by name allows, and that begins as TLS does, must ask for a
+ * name that such a rule covers (net/hello.h); else it is reset on both sides.  Others are as their
+ * address.
+ *
  * Told is: each question; each flow's begin and end; each refusal, but the first only of those of
  * one protocol, address and port within NET_DENIED_AGAIN_NS, as a guest tries again.  A flow whose
  * two FINs were seen is told when NET_LINGER_NS pass without a packet, so that its last ones count.
@@ -43,7 +47,8 @@ enum {
 enum net_verdict {
     NET_PASS = 1,
     NET_DROP,
-    NET_RESET,      /* drop, and answer with net_frame_build_reset() */
+    NET_RESET,   /* drop, and answer with net_frame_build_reset() */
+    NET_HANG_UP, /* the same, and net_frame_build_hang_up() for the stack, which knows the flow */
     NET_PROHIBITED, /* drop, and answer with net_frame_build_prohibited() */
     NET_QUESTION,   /* for net_dns_parse() and net_filter_question() */
 };
@@ -63,8 +68,9 @@ CL_DEFINE_AUTO(struct net_filter, net_filter_free)
 int net_filter_set_own_addresses(struct net_filter *f, const uint32_t *addresses, size_t n,
                                  struct cl_err *err) CL_MUST;
 
+/* payload: frame->payload_bytes of it; NULL when there are none. */
 enum net_verdict net_filter_from_guest(struct net_filter *f, const struct net_frame *frame,
-                                       uint64_t now_ns) CL_MUST;
+                                       const uint8_t *payload, uint64_t now_ns) CL_MUST;
 /* Of what the stack sends: PASS, or DROP for what belongs to no flow. */
 enum net_verdict net_filter_to_guest(struct net_filter *f, const struct net_frame *frame,
                                      uint64_t now_ns) CL_MUST;

@@ -286,6 +286,26 @@ size_t net_frame_build_reset(const struct net_frame *to, uint8_t out[static NET_
     return ETHER_BYTES + IP_BYTES + TCP_BYTES;
 }
 
+size_t net_frame_build_hang_up(const uint8_t *bytes, const struct net_frame *from,
+                               uint8_t out[static NET_FRAME_BUILT_MAX])
+{
+    CL_ASSERT(from->kind == NET_FRAME_TCP);
+    uint8_t *ip = out + ETHER_BYTES, *tcp = ip + IP_BYTES;
+    memcpy(out, bytes, ETHER_BYTES + IP_BYTES);
+    put16(ip + 2, IP_BYTES + TCP_BYTES);
+    put16(ip + 10, 0);
+    put16(ip + 10, fold(add_words(0, ip, IP_BYTES)));
+    memset(tcp, 0, TCP_BYTES);
+    put16(tcp, from->from_port);
+    put16(tcp + 2, from->to_port);
+    put32(tcp + 4, from->seq);
+    put32(tcp + 8, from->ack);
+    tcp[12] = TCP_BYTES / 4 << 4;
+    tcp[13] = NET_TCP_RST | NET_TCP_ACK;
+    put16(tcp + 16, segment_sum(ip, TCP_BYTES));
+    return ETHER_BYTES + IP_BYTES + TCP_BYTES;
+}
+
 size_t net_frame_build_prohibited(const uint8_t *bytes, const struct net_frame *to,
                                   uint8_t out[static NET_FRAME_BUILT_MAX])
 {

@@ -74,6 +74,10 @@ enum net_frame_fault net_frame_to_guest(const uint8_t *bytes, size_t n,
 /* The reset that answers a TCP frame of the guest (RFC 9293 §3.10.7.1).  Returns its bytes, 0 when
  * there is none: a reset is not answered. */
 size_t net_frame_build_reset(const struct net_frame *to, uint8_t out[static NET_FRAME_BUILT_MAX]);
+/* The guest's own reset of the connection that its frame is of, for the stack; `bytes` is the
+ * frame. Returns its bytes. */
+size_t net_frame_build_hang_up(const uint8_t *bytes, const struct net_frame *from,
+                               uint8_t out[static NET_FRAME_BUILT_MAX]);
 /* "Communication administratively prohibited" (RFC 1812 §5.2.7.1), about this frame of the guest's,
  * whose bytes are at `bytes`. */
 size_t net_frame_build_prohibited(const uint8_t *bytes, const struct net_frame *to,

@@ -226,7 +226,8 @@ static void on_frame(struct process *p, const uint8_t *bytes, size_t n)
         p->faulty++;
         return;
     }
-    switch (net_filter_from_guest(p->filter, &f, now_ns)) {
+    switch (net_filter_from_guest(p->filter, &f, f.payload_bytes ? bytes + f.payload_at : NULL,
+                                  now_ns)) {
     case NET_PASS: /* unless it could not be told; without what pads it */
         if (p->state != PROCESS_CUT)
             stack_input(p->stack, bytes, f.kind == NET_FRAME_ARP ? n : (size_t)f.bytes + 14);
@@ -234,6 +235,10 @@ static void on_frame(struct process *p, const uint8_t *bytes, size_t n)
     case NET_DROP:
         return;
     case NET_RESET:
+        send_frame(p, out, net_frame_build_reset(&f, out));
+        return;
+    case NET_HANG_UP:
+        stack_input(p->stack, out, net_frame_build_hang_up(bytes, &f, out));
         send_frame(p, out, net_frame_build_reset(&f, out));
         return;
     case NET_PROHIBITED:

@@ -73,7 +73,13 @@ static struct net_frame any_frame(struct fuzz_in *in)
 static void guest_sends(struct world *w, struct fuzz_in *in)
 {
     struct net_frame f = any_frame(in);
-    if (net_filter_from_guest(w->f, &f, w->now_ns) != NET_PASS || f.kind == NET_FRAME_ARP)
+    uint8_t payload[8];
+    f.payload_bytes =
+        (uint16_t)(f.kind == NET_FRAME_TCP ? fuzz_get(in, 1) % (sizeof payload + 1) : 0);
+    f.seq = f.payload_bytes ? fuzz_get(in, 1) : 0;
+    for (size_t i = 0; i < f.payload_bytes; i++)
+        payload[i] = (uint8_t)fuzz_get(in, 1);
+    if (net_filter_from_guest(w->f, &f, payload, w->now_ns) != NET_PASS || f.kind == NET_FRAME_ARP)
         return;
     CL_ASSERT(f.kind == NET_FRAME_TCP || f.kind == NET_FRAME_UDP);
     CL_ASSERT(net_address_is_public(f.to) || f.to == 0x0a000002);
@@ -112,7 +118,7 @@ static void guest_asks(struct world *w, struct fuzz_in *in)
     struct net_dns_answer a, found = {.rcode = NET_DNS_NOERROR};
     const char *name = names[fuzz_get(in, 1) % CL_COUNT(names)];
     memcpy(q.name, name, strlen(name));
-    if (net_filter_from_guest(w->f, &f, w->now_ns) != NET_QUESTION ||
+    if (net_filter_from_guest(w->f, &f, NULL, w->now_ns) != NET_QUESTION ||
         !net_filter_question(w->f, &q, &f, w->now_ns, &a))
         return;
     CL_ASSERT(q.qtype == NET_DNS_TYPE_A && q.name[0]);

@@ -1,3 +1,3 @@
-foreach(name frame dns filter)
+foreach(name frame dns filter hello)
   cl_fuzz(net_${name} DEPS net)
 endforeach()

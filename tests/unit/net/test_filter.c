@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "net/filter.h"
+#include "tests/unit/net/hello_bytes.h"
 
 #define START (1000 * CL_NS_PER_S)
 
@@ -117,7 +118,7 @@ static struct net_frame back(struct net_frame f)
 
 static enum net_verdict out(struct net_frame f)
 {
-    return net_filter_from_guest(b.f, &f, b.now_ns);
+    return net_filter_from_guest(b.f, &f, NULL, b.now_ns);
 }
 
 static enum net_verdict in(struct net_frame f)
@@ -569,6 +570,132 @@ static void test_the_oldest_name_gives_way(void **state)
     assert_int_equal(out(tcp(0x08000000 + NET_PINS_MAX, 1, SYN)), NET_PASS);
 }
 
+/* One by name alone, one by name and by address, one where nobody looks for names. */
+static void begin_named(void)
+{
+    BEGIN("a.org", "*.b.org:*", "1.2.3.4");
+    assert_int_equal(resolve("a.org", SERVER, 60), 1);
+    assert_int_equal(resolve("x.b.org", SERVER, 60), 1);
+    assert_int_equal(resolve("x.b.org", OTHER, 60), 1);
+}
+
+static enum net_verdict say_at(uint32_t to, uint16_t port, uint32_t seq, const void *bytes,
+                               size_t n)
+{
+    struct net_frame f = tcp(to, port, ACK);
+    f.seq = seq;
+    f.payload_bytes = (uint16_t)n;
+    f.bytes = (uint16_t)(40 + n);
+    return net_filter_from_guest(b.f, &f, bytes, b.now_ns);
+}
+
+static void open_at(uint32_t to, uint16_t port, uint32_t seq)
+{
+    struct net_frame f = tcp(to, port, SYN);
+    f.seq = seq;
+    assert_int_equal(net_filter_from_guest(b.f, &f, NULL, b.now_ns), NET_PASS);
+}
+
+static void test_tls_must_ask_for_a_name_of_a_rule(void **state)
+{
+    (void)state;
+    begin_named();
+    struct hello_bytes good = hello_for("A.org"), other = hello_for("evil.org"),
+                       none = hello_for(NULL), below = hello_for("y.b.org");
+    open_at(SERVER, 443, 99);
+    assert_int_equal(say_at(SERVER, 443, 100, good.at, good.n), NET_PASS);
+    assert_int_equal(say_at(SERVER, 443, 100 + (uint32_t)good.n, other.at, other.n), NET_PASS);
+    assert_int_equal(out(tcp(SERVER, 443, RST)), NET_PASS);
+    assert_int_equal(b.last.kind, NET_EVENT_CLOSE);
+    assert_string_equal(b.last.name, "a.org"); /* what it asked for, whatever else is there */
+    open_at(SERVER, 443, 0xffffffff);
+    assert_int_equal(say_at(SERVER, 443, 0, other.at, other.n), NET_HANG_UP);
+    assert_int_equal(b.last.kind, NET_EVENT_CLOSE);
+    assert_int_equal(b.last.end, NET_END_RESET);
+    assert_int_equal(b.last.sent, 40); /* no byte of it */
+    assert_int_equal(b.n_kind[NET_EVENT_DENIED], 1);
+    assert_int_equal(net_filter_flows(b.f), 0);
+    assert_int_equal(say_at(SERVER, 443, 0, other.at, other.n), NET_RESET); /* it is no flow now */
+    open_at(SERVER, 443, 5);
+    assert_int_equal(say_at(SERVER, 443, 6, none.at, none.n), NET_HANG_UP);
+    open_at(SERVER, 443, 5);
+    assert_int_equal(say_at(SERVER, 443, 6, below.at, below.n), NET_PASS);
+    open_at(SERVER, 8443, 5); /* a.org's rule is for port 443 */
+    assert_int_equal(say_at(SERVER, 8443, 6, good.at, good.n), NET_HANG_UP);
+}
+
+static void test_who_is_allowed_by_address_may_ask_for_anybody(void **state)
+{
+    (void)state;
+    begin_named();
+    struct hello_bytes other = hello_for("evil.org");
+    open_at(OTHER, 443, 5);
+    assert_int_equal(say_at(OTHER, 443, 6, other.at, other.n), NET_PASS);
+    open_at(OTHER, 8443, 5); /* there only by name */
+    assert_int_equal(say_at(OTHER, 8443, 6, other.at, other.n), NET_HANG_UP);
+    open_at(SERVER, 443, 5);
+    assert_int_equal(say_at(SERVER, 443, 6, "GET / HTTP/1.1\r\n", 16), NET_PASS);
+    assert_int_equal(say_at(SERVER, 443, 22, other.at, other.n), NET_PASS); /* it is no hello */
+}
+
+static void test_a_hello_in_pieces_is_put_together(void **state)
+{
+    (void)state;
+    begin_named();
+    struct hello_bytes good = hello_for("a.org"), other = hello_for("evil.org");
+    for (size_t cut = 1; cut < good.n; cut++) {
+        open_at(SERVER, 443, 10);
+        assert_int_equal(say_at(SERVER, 443, 11, good.at, cut), NET_PASS);
+        assert_int_equal(say_at(SERVER, 443, 11 + (uint32_t)cut, good.at + cut, good.n - cut),
+                         NET_PASS);
+        assert_int_equal(out(tcp(SERVER, 443, RST)), NET_PASS);
+        b.now_ns += CL_NS_PER_S;
+    }
+    open_at(SERVER, 443, 10);
+    for (size_t i = 0; i + 1 < other.n; i++)
+        assert_int_equal(say_at(SERVER, 443, 11 + (uint32_t)i, other.at + i, 1), NET_PASS);
+    assert_int_equal(say_at(SERVER, 443, 10 + (uint32_t)other.n, other.at + other.n - 1, 1),
+                     NET_HANG_UP);
+}
+
+static void test_bytes_out_of_turn_wait(void **state)
+{
+    (void)state;
+    begin_named();
+    struct hello_bytes good = hello_for("a.org"), other = hello_for("b.org");
+    open_at(SERVER, 443, 10);
+    assert_int_equal(say_at(SERVER, 443, 21, good.at + 10, 20), NET_DROP); /* ahead */
+    assert_int_equal(say_at(SERVER, 443, 11, good.at, 30), NET_PASS);
+    assert_int_equal(say_at(SERVER, 443, 11, good.at, 30), NET_PASS); /* once more */
+    assert_int_equal(say_at(SERVER, 443, 21, good.at + 10, 20), NET_PASS);
+    assert_int_equal(say_at(SERVER, 443, 11, other.at, 30), NET_PASS); /* the same so far */
+    uint8_t changed[30];
+    memcpy(changed, good.at, sizeof changed);
+    changed[29] ^= 1;
+    assert_int_equal(say_at(SERVER, 443, 11, changed, 30), NET_DROP); /* another version */
+    assert_int_equal(say_at(SERVER, 443, 31, good.at + 20, good.n - 20),
+                     NET_DROP);                                      /* over the edge */
+    assert_int_equal(say_at(SERVER, 443, 10, good.at, 5), NET_DROP); /* before its begin */
+    assert_int_equal(say_at(SERVER, 443, 41, good.at + 30, good.n - 30), NET_PASS);
+    struct net_frame f = tcp(SERVER, 443, SYN); /* data in a SYN */
+    f.from_port = 40001;
+    f.payload_bytes = 5;
+    assert_int_equal(net_filter_from_guest(b.f, &f, other.at, b.now_ns), NET_DROP);
+}
+
+static void test_a_hello_without_end_is_none(void **state)
+{
+    (void)state;
+    begin_named();
+    static uint8_t much[9000];
+    open_at(SERVER, 443, 10);
+    memcpy(much, "\x16\x03\x01\x40\x00\x01\x00\x3f\x00", 9);
+    assert_int_equal(say_at(SERVER, 443, 11, much, 8000), NET_PASS);
+    memset(much, 0, sizeof much);
+    assert_int_equal(say_at(SERVER, 443, 8011, much, 8000), NET_PASS);
+    assert_int_equal(say_at(SERVER, 443, 16011, much, 8000), NET_HANG_UP);
+}
+
 static void test_new_survives_a_failed_allocation(void **state)
 {
     (void)state;
@@ -607,6 +734,11 @@ int main(void)
         cmocka_unit_test_teardown(test_a_guest_that_is_told_no_too_often_waits, end),
         cmocka_unit_test_teardown(test_the_oldest_name_gives_way, end),
         cmocka_unit_test_teardown(test_it_counts_on_from_its_past, end),
+        cmocka_unit_test(test_tls_must_ask_for_a_name_of_a_rule),
+        cmocka_unit_test(test_who_is_allowed_by_address_may_ask_for_anybody),
+        cmocka_unit_test(test_a_hello_in_pieces_is_put_together),
+        cmocka_unit_test(test_bytes_out_of_turn_wait),
+        cmocka_unit_test(test_a_hello_without_end_is_none),
         cmocka_unit_test(test_new_survives_a_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
