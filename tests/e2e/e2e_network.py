@@ -101,6 +101,48 @@ def by_name(c):
     equal("seen by the host", {r["assurance"] for r in rows}, {"H0"})
 
 
+TLS = """
+import socket, ssl, sys
+def ask(name, address="web.test", cut=0):
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        s = socket.create_connection((address, 443), 20)
+        if cut:  # the hello comes in two segments
+            coming, going = ssl.MemoryBIO(), ssl.MemoryBIO()
+            talk = context.wrap_bio(coming, going, server_hostname=name)
+            try: talk.do_handshake()
+            except ssl.SSLWantReadError: pass
+            hello = going.read()
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            s.sendall(hello[:cut]); __import__("time").sleep(0.2); s.sendall(hello[cut:])
+            return "answered" if s.recv(1) else "ended"
+        t = context.wrap_socket(s, server_hostname=name)
+        t.sendall((name or "nobody").encode())
+        return t.recv(100).decode()
+    except OSError as e:
+        return type(e).__name__
+for row in eval(sys.argv[1]): print(ask(*row))
+"""
+
+
+@suite.scenario
+def names_in_tls(c):
+    rows = [("web.test",), ("WEB.test",), ("hidden.test",), (None,), ("web.test", "web.test", 40), ("hidden.test", "web.test", 40)]
+    done = job(c.admin, ["web.test"], "python3", "-c", TLS, repr(rows))
+    equal("a name of its rule, in one piece or two, and no other, nor none", bytes(done.out).decode().split("\n")[:-1],
+          ["tls for web.test", "tls for WEB.test", "ConnectionResetError", "ConnectionResetError", "answered", "ConnectionResetError"])
+    denied = log_of(c, done.job_id, "net.denied")
+    check("the name that was tried is in the log", {(f.get("name"), f["address"], f["port"]) for f in denied} >= {("hidden.test", outside.PUBLIC, 443)}, denied)
+    check("... with the reason", all("TLS" in f["reason"] for f in denied) and len(denied) == 3, denied)
+    ends = log_of(c, done.job_id, "net.close")
+    equal("the end of a flow tells what it asked for", {f.get("name") for f in ends if f["end"] != "reset"}, {"web.test"})
+    both = job(c.admin, ["web.test", f"{outside.PUBLIC}:443"], "python3", "-c", TLS, repr([("hidden.test",), (None,)]))
+    equal("who may go there by address may ask for anybody", bytes(both.out).decode().split("\n")[:-1], ["tls for hidden.test", "tls for nobody"])
+    wild = job(c.admin, ["*.wild.test"], "python3", "-c", TLS, repr([("b.wild.test", "a.wild.test"), ("wild.test", "a.wild.test")]))
+    equal("*. covers what is below", bytes(wild.out).decode().split("\n")[:-1], ["tls for b.wild.test", "ConnectionResetError"])
+
+
 @suite.scenario
 def nothing_else(c):
     before = len(net.asked())

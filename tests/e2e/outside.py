@@ -6,15 +6,21 @@ Nothing of it reaches the machine's own network, and it all ends with the proces
 """
 import contextlib
 import ctypes
+import datetime
 import hashlib
 import http.server
 import os
 import signal
 import socket
 import socketserver
+import ssl
 import struct
 import subprocess
 import threading
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 CLONE_NEWNET = 0x40000000
 HOST = "198.51.100.1"       # this side of the link: the host that runs the guests (TEST-NET-2: not public)
@@ -71,6 +77,31 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         socketserver.TCPServer.server_bind(self)
 
 
+def tls_context(folder):
+    """Of a server that is whoever it is asked for."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.utcnow()
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "outside")])
+    cert = (x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
+            .not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1)).sign(key, hashes.SHA256()))
+    path = folder / "tls.pem"
+    path.write_bytes(cert.public_bytes(serialization.Encoding.PEM) +
+                     key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return context
+
+
+class Tls(socketserver.BaseRequestHandler):
+    def handle(self):
+        with contextlib.suppress(OSError):
+            s = self.server.context.wrap_socket(self.request, server_side=True)
+            s.sendall(b"tls for " + s.recv(100))
+
+
+class TlsServer(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+
+
 def answer(query, asked):
     """To one DNS query; what was asked is written down."""
     at, labels = 12, []
@@ -99,7 +130,7 @@ def serve_datagrams(address, port, reply):
 class Outside:
     def __init__(self, folder):
         """`folder` gets the list of the names that reached the resolver."""
-        self.asked_path = folder / "asked"
+        self.asked_path, self.folder = folder / "asked", folder
         self.asked_path.touch()
         new_namespace()
         ready, told = os.pipe(), os.pipe()
@@ -134,6 +165,9 @@ class Outside:
                 for port in (80, 8080):
                     threading.Thread(target=Server((address, port), Web).serve_forever, daemon=True).start()
                 threading.Thread(target=serve_datagrams, args=(address, 7777, lambda d: d[::-1]), daemon=True).start()
+            tls = TlsServer((PUBLIC, 443), Tls)
+            tls.context = tls_context(self.folder)
+            threading.Thread(target=tls.serve_forever, daemon=True).start()
             threading.Thread(target=serve_datagrams, args=(RESOLVER, 53, lambda d: answer(d, asked)), daemon=True).start()
             os.write(ready, b"u")
             signal.pause()
