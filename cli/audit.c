@@ -198,6 +198,26 @@ static int read_all(struct reader *rd, struct cl_err *err)
     return 0;
 }
 
+typedef void record_fn(void *arg, const struct audit_record *r, const json_t *fields);
+
+/* What was read, in the order of time. */
+static int each_hit(const struct reader *rd, record_fn *fn, void *arg, struct cl_err *err)
+{
+    for (size_t i = 0; i < rd->n_hits; i++) {
+        struct audit_record r;
+        const char *line = rd->hits[i].line;
+        if (audit_record_parse(line, strlen(line), &r, err) < 0)
+            return -1;
+        json_t *fields = json_loadb(r.fields, r.fields_n, 0, NULL);
+        if (!fields)
+            return cl_fail(err, CL_E_DATALOSS, 0, "record %" PRIu64 " of %s is no JSON", r.seq,
+                           r.stream);
+        fn(arg, &r, fields);
+        json_decref(fields);
+    }
+    return 0;
+}
+
 /* --- printing
  * -------------------------------------------------------------------------------------------- */
 
@@ -324,23 +344,21 @@ static void print_finding(const struct cli_opts *o, const struct finding *f)
                  value, f->what, f->then);
 }
 
-/* With `show` each finding is printed as it is made. */
-static int feed(struct detect *d, const struct reader *rd, enum detect_severity least, bool show,
-                struct cl_err *err)
+/* With `show` each finding of `least` severity is printed as it is made. */
+struct feeding {
+    struct detect *d;
+    const struct cli_opts *o;
+    enum detect_severity least;
+    bool show;
+};
+
+static void feed_one(void *arg, const struct audit_record *r, const json_t *fields)
 {
-    for (size_t i = 0; i < rd->n_hits; i++) {
-        struct audit_record r;
-        const char *line = rd->hits[i].line;
-        if (audit_record_parse(line, strlen(line), &r, err) < 0)
-            return -1;
-        json_t *fields = json_loadb(r.fields, r.fields_n, 0, NULL);
-        struct detect_record record = {r.stream, r.ts, r.event, r.seq, fields};
-        const struct finding *made = fields ? detect_feed(d, &record) : NULL;
-        if (made && show && made->severity >= least)
-            print_finding(rd->o, made);
-        json_decref(fields);
-    }
-    return 0;
+    const struct feeding *f = arg;
+    struct detect_record record = {r->stream, r->ts, r->event, r->seq, fields};
+    const struct finding *made = detect_feed(f->d, &record);
+    if (made && f->show && made->severity >= f->least)
+        print_finding(f->o, made);
 }
 
 static int by_severity(const void *a, const void *b)
@@ -375,8 +393,10 @@ static size_t show_findings(const struct cli_opts *o, const struct detect *d,
 static int find(struct reader *rd, enum detect_severity least, size_t *ret_n, struct cl_err *err)
 {
     CL_AUTO(detect_freep) struct detect *d = NULL;
-    if (detect_new(&d, err) < 0 || read_all(rd, err) < 0 ||
-        feed(d, rd, least, rd->o->follow, err) < 0)
+    if (detect_new(&d, err) < 0)
+        return -1;
+    struct feeding f = {d, rd->o, least, rd->o->follow};
+    if (read_all(rd, err) < 0 || each_hit(rd, feed_one, &f, err) < 0)
         return -1;
     if (!rd->o->follow) {
         *ret_n = show_findings(rd->o, d, least);
@@ -385,7 +405,7 @@ static int find(struct reader *rd, enum detect_severity least, size_t *ret_n, st
     while (fflush(stdout) == 0) {
         drop_hits(rd);
         (void)usleep(FOLLOW_US);
-        if (read_all(rd, err) < 0 || feed(d, rd, least, true, err) < 0)
+        if (read_all(rd, err) < 0 || each_hit(rd, feed_one, &f, err) < 0)
             return -1;
     }
     return 0;
@@ -411,18 +431,15 @@ static int cmd_findings(const struct cli_opts *o, const struct args *a)
  * ------------------------------------------------------------------------------------------------
  */
 
+static void grow_one(void *arg, const struct audit_record *r, const json_t *fields)
+{
+    tree_add(arg, r->ts, r->event, fields);
+}
+
 static int grow_tree(struct tree *t, const struct reader *rd, struct cl_err *err)
 {
-    for (size_t i = 0; i < rd->n_hits; i++) {
-        struct audit_record r;
-        const char *line = rd->hits[i].line;
-        if (audit_record_parse(line, strlen(line), &r, err) < 0)
-            return -1;
-        json_t *fields = json_loadb(r.fields, r.fields_n, 0, NULL);
-        if (fields)
-            tree_add(t, r.ts, r.event, fields);
-        json_decref(fields);
-    }
+    if (each_hit(rd, grow_one, t, err) < 0)
+        return -1;
     return tree_records(t) > 0 ? 0
                                : cl_fail(err, CL_E_NOTFOUND, 0, "no record about '%.40s' in '%s'",
                                          rd->o->unit, rd->dir);
