@@ -3,8 +3,9 @@
  * usage: escape_inject PID NR [ARG ...]      ARG: a number, or =TEXT for a pointer to TEXT
  * Prints what the call returned, as the kernel gives it (-errno for an error).  The call is made by
  * the process itself: its uid, namespaces, fds, capabilities and seccomp filter decide.  Its main
- * thread is stopped for that time and then goes on as before.
- * Source: ptrace(2), System V ABI x86-64 (a system call's registers).
+ * thread is stopped for that time and then goes on as before; no code is changed, for the other
+ * threads run on in it.
+ * Source: ptrace(2), vdso(7), System V ABI x86-64 (a system call's registers).
  */
 #include <errno.h>
 #include <stdint.h>
@@ -47,6 +48,32 @@ static void poke(pid_t pid, uint64_t at, const void *bytes, size_t n)
     }
 }
 
+/* A system call instruction of the process's vDSO, which falls back to the kernel. */
+static uint64_t find_syscall(pid_t pid)
+{
+    char path[64], line[256], *dash;
+    (void)snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    FILE *maps = fopen(path, "re");
+    uint64_t from = 0, to = 0;
+    while (maps && to == 0 && fgets(line, sizeof line, maps))
+        if (strstr(line, "[vdso]")) {
+            from = strtoull(line, &dash, 16);
+            to = strtoull(dash + 1, NULL, 16);
+        }
+    if (maps)
+        (void)fclose(maps);
+    unsigned char code[sizeof(long)];
+    for (uint64_t at = from; at + sizeof code <= to; at++) {
+        errno = 0;
+        long word = ptrace(PTRACE_PEEKTEXT, pid, (void *)at, NULL);
+        memcpy(code, &word, sizeof code);
+        if (errno == 0 && memcmp(code, syscall_insn, sizeof syscall_insn) == 0)
+            return at;
+    }
+    (void)fprintf(stderr, "escape_inject: no system call in a vDSO\n");
+    exit(2);
+}
+
 static uint64_t argument(pid_t pid, const struct user_regs_struct *regs, int i, const char *arg)
 {
     if (arg[0] != '=')
@@ -83,17 +110,12 @@ int main(int argc, char **argv)
         fail("registers");
     call_regs(pid, &saved, argv + 2, argc - 3, &regs);
 
-    errno = 0;
-    long code = ptrace(PTRACE_PEEKTEXT, pid, (void *)saved.rip, NULL), patched = code;
-    int peeked = errno;
-    memcpy(&patched, syscall_insn, sizeof syscall_insn);
-    if (peeked || ptrace(PTRACE_POKETEXT, pid, (void *)saved.rip, (void *)patched) < 0 ||
-        ptrace(PTRACE_SETREGS, pid, NULL, &regs) < 0 ||
+    regs.rip = find_syscall(pid);
+    if (ptrace(PTRACE_SETREGS, pid, NULL, &regs) < 0 ||
         ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0)
         fail("inject");
     await_stop(pid);
     if (ptrace(PTRACE_GETREGS, pid, NULL, &regs) < 0 ||
-        ptrace(PTRACE_POKETEXT, pid, (void *)saved.rip, (void *)code) < 0 ||
         ptrace(PTRACE_SETREGS, pid, NULL, &saved) < 0 || ptrace(PTRACE_DETACH, pid, NULL, NULL) < 0)
         fail("restore");
     (void)printf("%lld\n", (long long)regs.rax);
