@@ -20,9 +20,11 @@ struct guest_clock_reading {
 /* Less is left alone: it is what a busy host adds to any answer. */
 #define GUEST_CLOCK_SLACK_NS (5 * UINT64_C(1000000))
 
-/* What the guest's clock lacks, ns; negative when it is ahead.  0 when it is right as far as one
- * can tell: the answer was given somewhere between question and arrival, and a guest, or a host,
- * that stood still meanwhile shall not make a right clock wrong. */
+/* What the guest's clock surely lacks, ns; negative when it is ahead.  The answer was given
+ * somewhere between question and arrival, so a guest or a host that stood still meanwhile leaves
+ * much unsure: of the lags that fit, this is the nearest to none.  So a right clock is never made
+ * wrong, nor one that is a little ahead set back by what only the wait had added; the next reading
+ * tells the rest. 0 when the clock may well be right. */
 int64_t guest_clock_lag(const struct guest_clock_reading *r);
 
 #endif

@@ -106,7 +106,8 @@ def a_little_is_slewed(c):
 
     def shrunk():
         lags = told(c)[begun:]
-        return len(lags) > 1 and lags[0] < -0.06 and max(lags) > lags[0] + 0.002
+        most = min(lags, default=0)  # a busy guest's first answers leave much unsure
+        return most < -0.06 and max(lags[lags.index(most):]) > most + 0.002
     check("less and less is lacking", until(shrunk, 60), told(c)[begun:][:20])
     box.kill()
 
