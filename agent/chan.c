@@ -34,12 +34,33 @@ bool chan_has_room_for_data(const struct chan *chan)
 
 bool chan_has_room_for_replies(const struct chan *chan)
 {
-    return chan->out.len < CHAN_OUT_REQUEST_MARK;
+    return chan->held || chan->out.len < CHAN_OUT_REQUEST_MARK;
 }
 
 bool chan_has_room_for_events(const struct chan *chan)
 {
     return chan->out.len < CHAN_OUT_EVENTS_MARK;
+}
+
+void chan_hold(struct chan *chan)
+{
+    chan->held = true;
+    chan->hold_at = chan->out.len;
+}
+
+void chan_release(struct chan *chan)
+{
+    chan->held = false;
+}
+
+static size_t writable(const struct chan *chan)
+{
+    return chan->held ? chan->hold_at : chan->out.len;
+}
+
+bool chan_has_output(const struct chan *chan)
+{
+    return writable(chan) > 0;
 }
 
 int chan_fill(struct chan *chan, struct cl_err *err)
@@ -61,10 +82,9 @@ int chan_fill(struct chan *chan, struct cl_err *err)
 
 int chan_flush(struct chan *chan, struct cl_err *err)
 {
-    size_t done = 0;
-    while (done < chan->out.len) {
-        ssize_t n = write(chan->fd, chan->out.data + done,
-                          CL_MIN(chan->out.len - done, (size_t)WRITE_STEP));
+    size_t done = 0, all = writable(chan);
+    while (done < all) {
+        ssize_t n = write(chan->fd, chan->out.data + done, CL_MIN(all - done, (size_t)WRITE_STEP));
         if (n < 0 && errno == ENODEV)
             return cl_fail(err, CL_E_SYS, errno, "the port was unplugged");
         if (n <= 0)
@@ -72,6 +92,7 @@ int chan_flush(struct chan *chan, struct cl_err *err)
         done += (size_t)n;
     }
     cl_buf_consume(&chan->out, done);
+    chan->hold_at -= chan->held ? done : 0;
     return 0;
 }
 

@@ -3,7 +3,8 @@
  *
  * Owns:    the channel's fd and one buffer a direction.
  * Thread:  the agent's only one.
- * It survives a snapshot and restore of the VM.  While nobody listens on the host's side it
+ * It survives a snapshot and restore of the VM, and of one that is held also a copy's start with a
+ * channel of its own.  While nobody listens on the host's side it
  * reports hang-up; that is waited out, never an error: the host ends VMs, not the guest.
  */
 #ifndef CL_AGENT_CHAN_H
@@ -32,6 +33,8 @@ struct chan {
     struct cl_buf in;  /* received, not parsed */
     size_t in_used;    /* bytes at the start of `in` that were parsed */
     struct cl_buf out; /* packed, not written */
+    bool held;         /* nothing is written behind the first `hold_at` bytes of `out` */
+    size_t hold_at;
 };
 
 /* Takes the fd. */
@@ -44,6 +47,12 @@ int chan_send(struct chan *chan, const Cloche__V1__GuestFrame *frame, struct cl_
 bool chan_has_room_for_data(const struct chan *chan);
 bool chan_has_room_for_replies(const struct chan *chan);
 bool chan_has_room_for_events(const struct chan *chan);
+
+/* Hold back what is not queued yet, until chan_release(); all that comes meanwhile is that. */
+void chan_hold(struct chan *chan);
+void chan_release(struct chan *chan);
+/* Is there something to write now? */
+bool chan_has_output(const struct chan *chan);
 
 /* Read what is there (one buffer at most), write what the port takes. */
 int chan_fill(struct chan *chan, struct cl_err *err) CL_MUST;

@@ -130,12 +130,27 @@ static int admit_on_connection(const Cloche__V1__GuestFrame *frame, enum gate_ac
     return 0;
 }
 
+static int admit_hold(struct gate *gate, const Cloche__V1__GuestFrame *frame, bool hold,
+                      enum gate_action *ret_action, struct cl_err *err)
+{
+    if (gate->held == hold)
+        return cl_fail(err, CL_E_PEER, 0, hold ? "a second hold" : "a release without a hold");
+    gate->held = hold;
+    return admit_on_connection(frame, hold ? GATE_HOLD : GATE_RELEASE, ret_action, err);
+}
+
 int gate_admit(struct gate *gate, const Cloche__V1__GuestFrame *frame, enum gate_action *ret_action,
                struct cl_err *err)
 {
+    if (gate->held && frame->body_case != CLOCHE__V1__GUEST_FRAME__BODY_RELEASE)
+        return cl_fail(err, CL_E_PEER, 0, "body %d before the release", (int)frame->body_case);
     switch (frame->body_case) {
     case CLOCHE__V1__GUEST_FRAME__BODY_IDENTITY:
         return admit_on_connection(frame, GATE_IDENTITY, ret_action, err);
+    case CLOCHE__V1__GUEST_FRAME__BODY_HOLD:
+        return admit_hold(gate, frame, true, ret_action, err);
+    case CLOCHE__V1__GUEST_FRAME__BODY_RELEASE:
+        return admit_hold(gate, frame, false, ret_action, err);
     case CLOCHE__V1__GUEST_FRAME__BODY_STATS_REQUEST:
         return admit_on_connection(frame, GATE_STATS, ret_action, err);
     case CLOCHE__V1__GUEST_FRAME__BODY_PING:
@@ -172,6 +187,7 @@ int gate_admit(struct gate *gate, const Cloche__V1__GuestFrame *frame, enum gate
     case CLOCHE__V1__GUEST_FRAME__BODY_EVENTS:
     case CLOCHE__V1__GUEST_FRAME__BODY_DIALED:
     case CLOCHE__V1__GUEST_FRAME__BODY_HUNG_UP:
+    case CLOCHE__V1__GUEST_FRAME__BODY_HELD:
     case _CLOCHE__V1__GUEST_FRAME__BODY__CASE_IS_INT_SIZE:
         break;
     }

@@ -38,6 +38,7 @@ struct gate_stream {
 
 struct gate {
     bool identified;  /* Identity was applied; user code may run */
+    bool held;        /* between Hold and Release nothing else may come */
     uint64_t last_id; /* highest stream number seen */
     struct gate_stream streams[GATE_STREAMS_MAX];
 };
@@ -59,6 +60,8 @@ enum gate_action {
     GATE_STATS,
     GATE_PING,
     GATE_CLOCK,
+    GATE_HOLD,
+    GATE_RELEASE,
 };
 
 void gate_init(struct gate *gate);

@@ -53,8 +53,8 @@ struct serve {
 static int send_hello(struct serve *s, struct cl_err *err)
 {
     static char pty[] = "pty", root[] = "userns-root", again[] = "identity-again";
-    static char code[] = "code", watch[] = "watch", dial[] = "dial";
-    char *features[] = {pty, root, again, code, watch, dial};
+    static char code[] = "code", watch[] = "watch", dial[] = "dial", hold[] = "hold";
+    char *features[] = {pty, root, again, code, watch, dial, hold};
     char build[] = CLOCHE_VERSION "+" AGENT_SOURCE_DIGEST;
     Cloche__V1__GuestHello body;
     cloche__v1__guest_hello__init(&body);
@@ -137,6 +137,16 @@ static int send_pong(struct serve *s, uint64_t token, struct cl_err *err)
     body.wall_clock_ns = cl_wall_ns();
     GUEST_FRAME(frame, 0, PONG, pong, &body);
     return chan_send(&s->chan, &frame, err);
+}
+
+static int hold(struct serve *s, struct cl_err *err)
+{
+    Cloche__V1__GuestHeld body = CLOCHE__V1__GUEST_HELD__INIT;
+    GUEST_FRAME(frame, 0, HELD, held, &body);
+    if (chan_send(&s->chan, &frame, err) < 0)
+        return -1;
+    chan_hold(&s->chan);
+    return 0;
 }
 
 /* Refused by the kernel: the next pong tells the worker that nothing has changed. */
@@ -309,6 +319,11 @@ static int act(struct serve *s, const Cloche__V1__GuestFrame *frame, enum gate_a
     case GATE_CLOCK:
         shift_clock(frame->clock->lag_ns);
         break;
+    case GATE_HOLD:
+        return hold(s, err);
+    case GATE_RELEASE:
+        chan_release(&s->chan);
+        break;
     case GATE_DATA:
     case GATE_SIGNAL:
     case GATE_RESIZE:
@@ -417,7 +432,7 @@ static void wait_for_events(struct serve *s, bool left)
     short events = 0;
     if (chan_has_room_for_replies(&s->chan))
         events |= POLLIN;
-    if (s->chan.out.len > 0)
+    if (chan_has_output(&s->chan))
         events |= POLLOUT;
     if (s->chan.hung_up)
         waits_until(&waits, cl_now_ns() + HANG_UP_WAIT_MS * CL_NS_PER_MS);

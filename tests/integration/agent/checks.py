@@ -38,6 +38,7 @@ except ImportError:
     skip("python3-protobuf is not installed for " + sys.executable)
 
 import dials  # noqa: E402
+import holds  # noqa: E402
 from guest import DATA_MAX, FACTOR, WINDOW, Ended, Guest, pb  # noqa: E402
 
 USER, AS_ROOT = pb.GUEST_USER_USER, pb.GUEST_USER_ROOT
@@ -808,9 +809,9 @@ def main():
         print("hello after %.2f s: %s %s" % (guest.hello_seconds, hello.build, list(hello.features)))
         expect(hello.protocol_major == 1)
         expect(not guest.identify().error)
-        work = [(f.__name__, lambda f=f: f(guest)) for f in CHECKS + dials.CHECKS]
-        work += [("power off: " + f.__name__, lambda f=f: powers_off(f)) for f in BROKEN + dials.BROKEN]
-        work += [(f.__name__, lambda f=f: f(IMAGE)) for f in dials.OWN]
+        work = [(f.__name__, lambda f=f: f(guest)) for f in CHECKS + dials.CHECKS + holds.CHECKS]
+        work += [("power off: " + f.__name__, lambda f=f: powers_off(f)) for f in BROKEN + dials.BROKEN + holds.BROKEN]
+        work += [(f.__name__, lambda f=f: f(IMAGE)) for f in dials.OWN + holds.OWN]
         work += [(f.__name__, f) for f in (a_flood_loses_only_its_own_kind_and_says_how_much, clones_of_a_snapshot_differ)]
         for name, run in work:
             begin = time.monotonic()

@@ -93,6 +93,7 @@ class Guest:
         self.inbox = {}  # stream -> frames not taken yet
         self.credit = {}  # stream -> bytes that we may send
         self.auto_window = set()  # streams whose data is acknowledged at once
+        self.kept = None  # what must not be sent before Release
         self.events = []  # GuestEvent, in the order of their frames
         self.seen = self.lost = 0  # as the newest GuestEvents says
 
@@ -132,7 +133,11 @@ class Guest:
                 self.seen, self.lost = frame.events.seen, frame.events.lost
                 continue
             if kind == "data" and frame.stream in self.auto_window and frame.data.bytes:
-                self.send(frame.stream, window=pb.GuestWindow(bytes=len(frame.data.bytes)))
+                window = {"window": pb.GuestWindow(bytes=len(frame.data.bytes))}
+                if self.kept is None:
+                    self.send(frame.stream, **window)
+                else:
+                    self.kept.append((frame.stream, window))
             self.inbox.setdefault(frame.stream, []).append(frame)
         return True
 

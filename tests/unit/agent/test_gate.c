@@ -96,6 +96,41 @@ static void test_nothing_runs_before_the_identity(void **state)
     assert_int_equal(admit(&gate, &ping), GATE_PING);
 }
 
+static int admit_hold(struct gate *gate, uint64_t stream)
+{
+    Cloche__V1__GuestHold hold = CLOCHE__V1__GUEST_HOLD__INIT;
+    GUEST_FRAME(frame, stream, HOLD, hold, &hold);
+    return admit(gate, &frame);
+}
+
+static int admit_release(struct gate *gate)
+{
+    Cloche__V1__GuestRelease release = CLOCHE__V1__GUEST_RELEASE__INIT;
+    GUEST_FRAME(frame, 0, RELEASE, release, &release);
+    return admit(gate, &frame);
+}
+
+static void test_held_only_the_release_may_come(void **state)
+{
+    (void)state;
+    struct gate gate;
+    gate_init(&gate);
+    gate.identified = true;
+    assert_int_equal(admit_release(&gate), -1);
+    gate_init(&gate);
+    gate.identified = true;
+    assert_int_equal(admit_hold(&gate, 3), -1);
+    gate_init(&gate);
+    gate.identified = true;
+    assert_int_equal(admit_hold(&gate, 0), GATE_HOLD);
+    assert_int_equal(admit_exec(&gate, 1), -1);
+    assert_int_equal(admit_hold(&gate, 0), -1);
+    assert_int_equal(admit_release(&gate), GATE_RELEASE);
+    assert_int_equal(admit_exec(&gate, 1), GATE_EXEC);
+    assert_int_equal(admit_hold(&gate, 0), GATE_HOLD);
+    assert_int_equal(admit_release(&gate), GATE_RELEASE);
+}
+
 static void test_stream_numbers_only_grow(void **state)
 {
     (void)state;
@@ -294,6 +329,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_code_takes_streams_but_no_data),
         cmocka_unit_test(test_nothing_runs_before_the_identity),
+        cmocka_unit_test(test_held_only_the_release_may_come),
         cmocka_unit_test(test_stream_numbers_only_grow),
         cmocka_unit_test(test_the_table_is_bounded),
         cmocka_unit_test(test_data_over_the_credit_is_a_breach),
