@@ -3,18 +3,22 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/mem.h"
 #include "base/own.h"
 
 enum {
     STAT_BLOCK = 512, /* st_blocks, stat(2) */
     PAGE = 4096,
     PIECE = 64 << 10,
+    COPY_TURN = 2 << 20, /* then the loop gets its turn: a millisecond or two */
 };
 
 /* n bytes at `at` of the disk, without its pages of zeros. */
@@ -49,17 +53,30 @@ static int copy_range(int from, int to, off_t at, off_t end, struct cl_err *err)
     return 0;
 }
 
-/* Only what is there: holes stay holes. */
+/* The next bytes that are there, `most` of them, from *at on: holes stay holes.  1, or 0 behind the
+ * last. */
+static int copy_some(int from, int to, off_t *at, off_t most, struct cl_err *err)
+{
+    off_t data = lseek(from, *at, SEEK_DATA);
+    if (data < 0)
+        return errno == ENXIO ? 0 : cl_fail(err, CL_E_SYS, errno, "read the scratch disk");
+    off_t end = lseek(from, data, SEEK_HOLE);
+    if (end < 0)
+        return cl_fail(err, CL_E_SYS, errno, "read the scratch disk");
+    end = CL_MIN(end, data + most);
+    if (copy_range(from, to, data, end, err) < 0)
+        return -1;
+    *at = end;
+    return 1;
+}
+
 static int copy_data(int from, int to, struct cl_err *err)
 {
-    for (off_t end = 0;;) {
-        off_t at = lseek(from, end, SEEK_DATA);
-        if (at < 0)
-            return errno == ENXIO ? 0 : cl_fail(err, CL_E_SYS, errno, "read the scratch disk");
-        end = lseek(from, at, SEEK_HOLE);
-        if (end < 0 || copy_range(from, to, at, end, err) < 0)
-            return end < 0 ? cl_fail(err, CL_E_SYS, errno, "read the scratch disk") : -1;
-    }
+    int rc;
+    off_t at = 0;
+    while ((rc = copy_some(from, to, &at, INT64_MAX / 2, err)) > 0)
+        continue;
+    return rc;
 }
 
 int disk_make(const char *dir, int source, uint64_t bytes, int *ret_fd, struct cl_err *err)
@@ -80,4 +97,72 @@ uint64_t disk_taken(int fd)
 {
     struct stat st;
     return fstat(fd, &st) == 0 ? (uint64_t)st.st_blocks * STAT_BLOCK : 0;
+}
+
+/* --- copies -------------------------------------------------------------------------------------
+ */
+
+struct disk_copy {
+    int source, fd; /* owned */
+    off_t at;
+    struct cl_timer turn;
+    disk_copied_fn *done;
+    void *arg;
+};
+
+static void on_turn(void *arg)
+{
+    struct disk_copy *c = arg;
+    struct cl_err err = {0};
+    int rc = copy_some(c->source, c->fd, &c->at, COPY_TURN, &err);
+    if (rc > 0) {
+        cl_timer_start(&c->turn, 0);
+        return;
+    }
+    c->done(c->arg, rc < 0 ? -1 : cl_steal_fd(&c->fd), rc < 0 ? &err : NULL); /* may free c */
+}
+
+/* As long as the source; with its blocks, where the file system shares them. */
+static int begin_copy(struct disk_copy *c, const char *dir, struct cl_err *err)
+{
+    struct stat st;
+    if (cl_file_unnamed(dir, &c->fd, err) < 0)
+        return cl_wrap(err, "scratch disk");
+    if (fstat(c->source, &st) < 0 || ftruncate(c->fd, st.st_size) < 0)
+        return cl_fail(err, CL_E_SYS, errno, "make a scratch disk like another");
+    if (ioctl(c->fd, FICLONE, c->source) == 0)
+        c->at = st.st_size;
+    return 0;
+}
+
+int disk_copy_start(struct cl_loop *loop, const char *dir, int source, disk_copied_fn *done,
+                    void *arg, struct disk_copy **ret_copy, struct cl_err *err)
+{
+    struct disk_copy *c = cl_zalloc(sizeof *c);
+    if (!c)
+        return cl_fail(err, CL_E_NOMEM, 0, "scratch disk");
+    *c = (struct disk_copy){
+        .source = fcntl(source, F_DUPFD_CLOEXEC, 3), .fd = -1, .done = done, .arg = arg};
+    int rc = c->source < 0 ? cl_fail(err, CL_E_SYS, errno, "scratch disk") : 0;
+    if (rc == 0)
+        rc = begin_copy(c, dir, err);
+    if (rc == 0)
+        rc = cl_timer_init(&c->turn, loop, on_turn, c, err);
+    if (rc < 0) {
+        disk_copy_free(c);
+        return -1;
+    }
+    cl_timer_start(&c->turn, 0);
+    *ret_copy = c;
+    return 0;
+}
+
+void disk_copy_free(struct disk_copy *copy)
+{
+    if (!copy)
+        return;
+    cl_timer_fini(&copy->turn);
+    cl_closep(&copy->source);
+    cl_closep(&copy->fd);
+    cl_free(copy);
 }

@@ -23,6 +23,17 @@ enum {
 struct guest;
 struct guest_stream;
 
+/* What an agent that is held has open; a copy of its VM has it open, too. */
+struct guest_past {
+    uint64_t next_stream; /* above any that it knows */
+    size_t n;
+    struct guest_past_stream {
+        uint64_t id;
+        bool ends; /* a file transfer or a connection: nobody could go on with it */
+        uint64_t consumed;
+    } streams[GUEST_STREAMS_MAX];
+};
+
 struct guest_events {
     void (*on_hello)(void *arg, const Cloche__V1__GuestHello *hello);
     void (*on_identity)(void *arg, const Cloche__V1__GuestIdentityDone *done);
@@ -30,6 +41,9 @@ struct guest_events {
     void (*on_pong)(void *arg, const Cloche__V1__GuestPong *pong);
     /* What user code did; only after an identity that asks for it. */
     void (*on_watched)(void *arg, const Cloche__V1__GuestEvents *batch);
+    /* As guest_hold() asked: nothing is on its way in either direction, until guest_release().
+     * Valid until it returns. */
+    void (*on_held)(void *arg, const struct guest_past *past);
     /* The protocol was broken or the channel closed; nothing works from here on. */
     void (*on_broken)(void *arg, const struct cl_err *why);
 };
@@ -63,6 +77,15 @@ int guest_ask_stats(struct guest *guest, struct cl_err *err) CL_MUST;
 int guest_ping(struct guest *guest, uint64_t token, struct cl_err *err) CL_MUST;
 /* Only to an agent whose pong has told its clock. */
 int guest_shift_clock(struct guest *guest, int64_t lag_ns, struct cl_err *err) CL_MUST;
+
+/* on_held follows, or never: the guest is hostile.  Frames queue up meanwhile. */
+int guest_hold(struct guest *guest, struct cl_err *err) CL_MUST;
+/* Let it go on; also before it was held. */
+int guest_release(struct guest *guest, struct cl_err *err) CL_MUST;
+/* The same for the guest of a copy, before all else: what runs in it runs on, unheard; transfers
+ * and connections end. */
+int guest_release_copy(struct guest *guest, const struct guest_past *past,
+                       struct cl_err *err) CL_MUST;
 
 /* How long its guest was at rest so far, ns: no guest's clock counts that. */
 uint64_t guest_stream_rested_ns(const struct guest_stream *s);

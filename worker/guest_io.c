@@ -16,6 +16,8 @@ enum {
     CONSUME_STEP = GUEST_WINDOW_INITIAL / 4, /* credit is given back in pieces of this size */
 };
 
+enum hold { HOLD_NONE, HOLD_ASKED, HOLD_HELD };
+
 /* How far a connection's stream is; the worker's own direction is `sent_eof`. */
 enum dial_state { DIAL_NONE, DIAL_CALLED, DIAL_CONNECTED, DIAL_AT_EOF };
 
@@ -29,6 +31,7 @@ struct guest_stream {
     uint64_t recv_credit; /* bytes that the guest may send */
     uint64_t consumed;    /* taken, not given back yet */
     enum dial_state dial;
+    bool is_file; /* a file operation */
     bool sent_eof;
     bool wants_room;
     bool closed;
@@ -49,6 +52,10 @@ struct guest {
     struct cl_buf in, out;
     bool broken, told;
     uint64_t rested_ns, resting_since_ns; /* 0 = it is not */
+    enum hold hold;
+    unsigned held_late;     /* Held of holds that were given up */
+    size_t hold_at;         /* nothing is sent behind so many bytes of `out` */
+    struct guest_past past; /* while it is held; of a copy: what nobody listens to */
     struct cl_err why;
 };
 
@@ -109,10 +116,15 @@ static void on_kick(void *arg)
 
 /* --- output --------------------------------------------------------------------------------- */
 
+static size_t sendable(const struct guest *g)
+{
+    return g->hold == HOLD_NONE ? g->out.len : g->hold_at;
+}
+
 static void flush(struct guest *g)
 {
-    while (g->out.len > 0 && !g->broken) {
-        ssize_t n = send(g->fd, g->out.data, g->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (sendable(g) > 0 && !g->broken) {
+        ssize_t n = send(g->fd, g->out.data, sendable(g), MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
@@ -122,8 +134,9 @@ static void flush(struct guest *g)
             return;
         }
         cl_buf_consume(&g->out, (size_t)n);
+        g->hold_at -= g->hold == HOLD_NONE ? 0 : (size_t)n;
     }
-    cl_fd_watch_set(&g->out_watch, g->out.len > 0 && !g->broken);
+    cl_fd_watch_set(&g->out_watch, sendable(g) > 0 && !g->broken);
 }
 
 static void offer_room(struct guest *g)
@@ -167,6 +180,146 @@ static struct guest_stream *find_stream(struct guest *g, uint64_t id)
     return NULL;
 }
 
+/* --- held, and copied ----------------------------------------------------------------------- */
+
+static void past_remember(struct guest *g)
+{
+    g->past = (struct guest_past){.next_stream = g->next_id};
+    CL_LIST_FOREACH (node, &g->streams) {
+        const struct guest_stream *s = CL_LIST_ENTRY(node, struct guest_stream, link);
+        g->past.streams[g->past.n++] =
+            (struct guest_past_stream){.id = s->id, .ends = s->is_file || s->dial != DIAL_NONE};
+    }
+}
+
+static struct guest_past_stream *past_find(struct guest *g, uint64_t id)
+{
+    for (size_t i = 0; i < g->past.n; i++)
+        if (g->past.streams[i].id == id)
+            return &g->past.streams[i];
+    return NULL;
+}
+
+static void past_forget(struct guest *g, struct guest_past_stream *s)
+{
+    *s = g->past.streams[--g->past.n];
+}
+
+static bool is_last_of_stream(const Cloche__V1__GuestFrame *f)
+{
+    switch ((int)f->body_case) { /* hostile: any value, and generated, so no exhaustive switch */
+    case CLOCHE__V1__GUEST_FRAME__BODY_RESET:
+    case CLOCHE__V1__GUEST_FRAME__BODY_EXEC_ENDED:
+    case CLOCHE__V1__GUEST_FRAME__BODY_CELL_ENDED:
+    case CLOCHE__V1__GUEST_FRAME__BODY_CONTEXT_RESULT:
+    case CLOCHE__V1__GUEST_FRAME__BODY_HUNG_UP:
+        return true;
+    case CLOCHE__V1__GUEST_FRAME__BODY_FILE_RESULT:
+        return !f->file_result->more;
+    default:
+        return false;
+    }
+}
+
+static int send_window(struct guest *g, uint64_t stream, uint64_t bytes)
+{
+    Cloche__V1__GuestWindow window = CLOCHE__V1__GUEST_WINDOW__INIT;
+    window.bytes = (uint32_t)bytes;
+    GUEST_FRAME(frame, stream, WINDOW, window, &window);
+    return send_frame(g, &frame, NULL);
+}
+
+static int send_reset(struct guest *g, uint64_t stream, const char *reason)
+{
+    Cloche__V1__GuestReset body = CLOCHE__V1__GUEST_RESET__INIT;
+    body.reason = (char *)(uintptr_t)reason;
+    GUEST_FRAME(frame, stream, RESET, reset, &body);
+    return send_frame(g, &frame, NULL);
+}
+
+/* Of a copy: on a stream that nobody here opened.  Whoever writes there must not stop for that. */
+static void drain(struct guest *g, const Cloche__V1__GuestFrame *f)
+{
+    struct guest_past_stream *s = past_find(g, f->stream);
+    if (!s || f->body_case != CLOCHE__V1__GUEST_FRAME__BODY_DATA)
+        return;
+    s->consumed += f->data->bytes.len;
+    if (s->consumed >= CONSUME_STEP && send_window(g, s->id, s->consumed) == 0)
+        s->consumed = 0;
+}
+
+/* What came behind it would be of the channel of the VM that was copied, and of no copy's. */
+static int on_held(struct guest *g, struct cl_err *err)
+{
+    if (g->held_late > 0) {
+        g->held_late--;
+        return 0;
+    }
+    if (g->hold != HOLD_ASKED)
+        return cl_fail(err, CL_E_PEER, 0, "the agent holds, and nobody asked for that");
+    g->hold = HOLD_HELD;
+    g->events.on_held(g->arg, &g->past);
+    return 0;
+}
+
+int guest_hold(struct guest *guest, struct cl_err *err)
+{
+    Cloche__V1__GuestHold body = CLOCHE__V1__GUEST_HOLD__INIT;
+    GUEST_FRAME(frame, 0, HOLD, hold, &body);
+    CL_ASSERT(guest->hold == HOLD_NONE);
+    if (guest->broken)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "the agent is gone");
+    if (guest_frame_pack(&guest->out, &frame, GUEST_COMMAND_MAX, err) < 0)
+        return -1;
+    guest->hold = HOLD_ASKED;
+    guest->hold_at = guest->out.len;
+    past_remember(guest);
+    flush(guest);
+    return 0;
+}
+
+/* Its frame goes before what has queued up. */
+int guest_release(struct guest *guest, struct cl_err *err)
+{
+    enum { FRAME_MAX = 16 };
+    Cloche__V1__GuestRelease body = CLOCHE__V1__GUEST_RELEASE__INIT;
+    GUEST_FRAME(frame, 0, RELEASE, release, &body);
+    uint8_t bytes[FRAME_MAX];
+    size_t before = guest->out.len;
+    if (guest->broken)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "the agent is gone");
+    if (guest_frame_pack(&guest->out, &frame, GUEST_COMMAND_MAX, err) < 0)
+        return -1;
+    size_t n = guest->out.len - before, at = guest->hold == HOLD_NONE ? before : guest->hold_at;
+    CL_ASSERT(n <= sizeof bytes);
+    memcpy(bytes, guest->out.data + before, n);
+    memmove(guest->out.data + at + n, guest->out.data + at, before - at);
+    memcpy(guest->out.data + at, bytes, n);
+    guest->held_late += guest->hold == HOLD_ASKED;
+    guest->hold = HOLD_NONE;
+    guest->past.n = 0;
+    flush(guest);
+    return 0;
+}
+
+int guest_release_copy(struct guest *guest, const struct guest_past *past, struct cl_err *err)
+{
+    if (guest_release(guest, err) < 0)
+        return -1;
+    guest->past = (struct guest_past){.next_stream = past->next_stream};
+    for (size_t i = 0; i < past->n; i++) {
+        const struct guest_past_stream *s = &past->streams[i];
+        if (!s->ends)
+            guest->past.streams[guest->past.n++] = (struct guest_past_stream){.id = s->id};
+        if ((s->ends ? send_reset(guest, s->id, "a copy has nobody who could go on with it")
+                     : send_window(guest, s->id, GUEST_WINDOW_INITIAL)) < 0)
+            return cl_fail(err, CL_E_UNAVAILABLE, 0, "the agent is gone");
+    }
+    return 0;
+}
+
+/* --- frames ----------------------------------------------------------------------------------- */
+
 static int on_connection_frame(struct guest *g, const Cloche__V1__GuestFrame *f, struct cl_err *err)
 {
     switch ((int)f->body_case) { /* hostile: any value, and generated, so no exhaustive switch */
@@ -186,6 +339,8 @@ static int on_connection_frame(struct guest *g, const Cloche__V1__GuestFrame *f,
         if (g->events.on_stats)
             g->events.on_stats(g->arg, f->stats);
         return 0;
+    case CLOCHE__V1__GUEST_FRAME__BODY_HELD:
+        return on_held(g, err);
     case CLOCHE__V1__GUEST_FRAME__BODY_PONG:
         if (g->events.on_pong)
             g->events.on_pong(g->arg, f->pong);
@@ -232,6 +387,10 @@ static bool has_place(const struct guest_stream *s, const Cloche__V1__GuestFrame
 static int on_stream_frame(struct guest *g, const Cloche__V1__GuestFrame *f, struct cl_err *err)
 {
     struct guest_stream *s = find_stream(g, f->stream);
+    if (!s)
+        drain(g, f);
+    if (is_last_of_stream(f) && past_find(g, f->stream))
+        past_forget(g, past_find(g, f->stream));
     if (!s) /* one that we reset; the agent had not heard yet */
         return f->stream < g->next_id ? 0 : cl_fail(err, CL_E_PEER, 0, "the agent opened a stream");
     if (!has_place(s, f))
@@ -293,8 +452,11 @@ static int take_frame(struct guest *g, struct cl_err *err)
     size_t used;
     int rc = guest_frame_parse(g->in.data, g->in.len, GUEST_FRAME_MAX, arena, &frame, &used, err);
     if (rc == 0 && frame) {
-        rc = frame->stream == 0 ? on_connection_frame(g, frame, err)
-                                : on_stream_frame(g, frame, err);
+        if (g->hold == HOLD_HELD)
+            rc = cl_fail(err, CL_E_PEER, 0, "the agent speaks while it is held");
+        else
+            rc = frame->stream == 0 ? on_connection_frame(g, frame, err)
+                                    : on_stream_frame(g, frame, err);
         cl_buf_consume(&g->in, used);
         rc = rc < 0 ? -1 : 1;
     }
@@ -442,6 +604,7 @@ int guest_open(struct guest *guest, Cloche__V1__GuestFrame *frame,
         .events = *events,
         .arg = arg,
         .dial = frame->body_case == CLOCHE__V1__GUEST_FRAME__BODY_DIAL ? DIAL_CALLED : DIAL_NONE,
+        .is_file = frame->body_case == CLOCHE__V1__GUEST_FRAME__BODY_FILE_OP,
         .send_credit = GUEST_WINDOW_INITIAL,
         .recv_credit = GUEST_WINDOW_INITIAL};
     frame->stream = s->id;
@@ -497,10 +660,7 @@ void guest_stream_consume(struct guest_stream *s, size_t n)
     s->consumed += n;
     if (s->consumed < CONSUME_STEP || s->closed)
         return;
-    Cloche__V1__GuestWindow window = CLOCHE__V1__GUEST_WINDOW__INIT;
-    window.bytes = (uint32_t)s->consumed;
-    GUEST_FRAME(frame, s->id, WINDOW, window, &window);
-    if (send_frame(s->guest, &frame, NULL) < 0)
+    if (send_window(s->guest, s->id, s->consumed) < 0)
         return;
     s->recv_credit += s->consumed;
     s->consumed = 0;
@@ -527,12 +687,9 @@ void guest_stream_reset(struct guest_stream *s, const char *reason)
 {
     if (s->closed)
         return;
-    Cloche__V1__GuestReset body = CLOCHE__V1__GUEST_RESET__INIT;
-    body.reason = (char *)(uintptr_t)reason;
-    GUEST_FRAME(frame, s->id, RESET, reset, &body);
     struct cl_err why = {0};
     (void)cl_fail(&why, CL_E_CANCELLED, 0, "%s", reason);
-    (void)!send_frame(s->guest, &frame, NULL);
+    (void)!send_reset(s->guest, s->id, reason);
     close_stream(s, &why);
 }
 

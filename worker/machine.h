@@ -9,6 +9,9 @@
  *      ▲                   ▼                   │
  *      └──────────────── WAKING ◄─ LOADING ◄───┘ :wake
  *
+ *                copy:  HOLDING ─► COPYING
+ *   CLAIMED ◄─────────────┴───────────┘
+ *
  * At rest it keeps the guest connection, the body, the cgroup and the uid; from there, too, ENDING.
  *
  * Owns:    the VM and its body, the guest connection, the cgroup, the uid, the state file.
@@ -22,7 +25,7 @@
 #include "base/id.h"
 #include "worker/cgroup.h"
 #include "worker/guest.h"
-#include "worker/rest.h"
+#include "worker/seed.h"
 #include "worker/template.h"
 #include "worker/vm_body.h"
 #include "worker/vm_net.h"
@@ -73,10 +76,15 @@ int machine_start(struct machine_host *host, struct template *template, enum vm_
                   struct machine **ret_machine, struct cl_err *err) CL_MUST;
 /* READY -> PARKED: the guest stops. */
 int machine_park(struct machine *m, struct cl_err *err) CL_MUST;
-/* READY or PARKED -> CLAIMED: give it its identity; on_ready (of the new events) when acknowledged.
- */
-int machine_claim(struct machine *m, const struct machine_claim *claim,
-                  const struct machine_events *events, void *arg, struct cl_err *err) CL_MUST;
+/* Start one that goes on from where another was; READY when it is up.  Takes the disk, a copy of
+ * the seed's, also when it fails. */
+int machine_start_copy(struct machine_host *host, struct seed *seed, int disk,
+                       const struct machine_events *events, void *arg, struct machine **ret_machine,
+                       struct cl_err *err) CL_MUST;
+/* From now on another owner hears of it. */
+void machine_set_events(struct machine *m, const struct machine_events *events, void *arg);
+/* READY or PARKED -> CLAIMED: give it its identity; on_ready when acknowledged. */
+int machine_claim(struct machine *m, const struct machine_claim *claim, struct cl_err *err) CL_MUST;
 /* READY, booted: write the template's snapshot; `done` comes before on_end. */
 int machine_snapshot(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err) CL_MUST;
 /* CLAIMED: put it to rest.  `done` comes once, unless on_end does first; with an error the machine
@@ -85,6 +93,19 @@ int machine_snapshot(struct machine *m, vm_done_fn *done, void *arg, struct cl_e
 int machine_rest(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err) CL_MUST;
 /* AT_REST: let it go on.  `done` as above; with an error it is AT_REST still. */
 int machine_wake(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err) CL_MUST;
+/* Who wants a seed of it; the caller's storage.  done runs once, with a seed that is borrowed
+ * during the call, or with err; not any more once `link` is unlinked. */
+struct machine_copy {
+    struct cl_list link;
+    void (*done)(void *arg, struct seed *seed, const struct cl_err *err);
+    void *arg;
+};
+/* CLAIMED: make a seed of it as it is at one moment from now on; those who ask while one is made
+ * share the next.  It stands still meanwhile, and goes on.  UNIMPL where its monitor or its agent
+ * cannot, STATE while it is put to rest. */
+int machine_copy(struct machine *m, struct machine_copy *copy, struct cl_err *err) CL_MUST;
+/* What the guest that it is a copy of had counted until then; 0 when it is none. */
+void machine_watched_before(const struct machine *m, uint64_t *ret_seen, uint64_t *ret_lost);
 /* What it takes of the disk AT_REST, beside its scratch disk. */
 uint64_t machine_rest_bytes(const struct machine *m);
 /* When the guardian kills its VM, on the monotonic clock; kept for the next one while it has none.
@@ -99,6 +120,7 @@ void machine_stop(struct machine *m);
 uint64_t machine_disk_promised(const struct machine *m);
 /* Valid while CLAIMED, or on the way to rest and back. */
 struct guest *machine_guest(struct machine *m);
+struct machine_host *machine_host(struct machine *m);
 const struct template *machine_template(const struct machine *m);
 const char *machine_name(const struct machine *m);
 bool machine_is_parked(const struct machine *m);

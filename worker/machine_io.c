@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/own.h"
 #include "observability/log.h"
 #include "proto/guest_frame.h"
 #include "worker/disk.h"
@@ -55,6 +56,8 @@ static void machine_destroy(void *obj)
     vm_net_free(m->net);
     cl_free(m->grant);
     rest_free(m->rest);
+    seed_unref(m->seed);
+    disk_copy_free(m->disk_copy);
     vm_body_close(&m->body);
     template_unref(m->template);
     cl_free(m);
@@ -361,6 +364,7 @@ static void on_hello(void *arg, const Cloche__V1__GuestHello *hello)
     if (m->state != MACHINE_STARTING || m->origin != VM_BOOT)
         return;
     m->template->dials = has_feature(hello, "dial");
+    m->template->holds = has_feature(hello, "hold");
     identify_for_warmup(m);
 }
 
@@ -380,7 +384,9 @@ static void note_watch(struct machine *m, const Cloche__V1__GuestIdentityDone *d
 static void on_watched(void *arg, const Cloche__V1__GuestEvents *batch)
 {
     struct machine *m = arg;
-    if ((m->state == MACHINE_CLAIMED || m->state == MACHINE_SAVING) && m->events.on_watched)
+    m->watched_seen = CL_MAX(m->watched_seen, batch->seen);
+    m->watched_lost = CL_MAX(m->watched_lost, batch->lost);
+    if (machine_is_awake(m) && m->events.on_watched)
         m->events.on_watched(m->arg, batch);
 }
 
@@ -404,6 +410,11 @@ static void on_identity(void *arg, const Cloche__V1__GuestIdentityDone *done)
     }
 }
 
+static void on_held(void *arg, const struct guest_past *past)
+{
+    machine_is_held(arg, past);
+}
+
 /* The VM itself may be about to end: its own words explain more than a closed channel. */
 static void on_broken(void *arg, const struct cl_err *why)
 {
@@ -418,6 +429,7 @@ static const struct guest_events guest_events = {.on_hello = on_hello,
                                                  .on_identity = on_identity,
                                                  .on_pong = on_pong,
                                                  .on_watched = on_watched,
+                                                 .on_held = on_held,
                                                  .on_broken = on_broken};
 
 static void on_up(void *arg)
@@ -454,6 +466,7 @@ static void be_gone(struct machine *m, const struct cl_err *why)
     cl_timer_stop(&m->clock);
     bool is_told = !m->broken || why->code == CL_E_CANCELLED; /* then it has no words of its own */
     m->end_why = m->why.code && is_told ? m->why : *why;
+    machine_copy_over(m, &m->end_why);
     m->broken = true; /* who hears of a stream's end waits for ours */
     guest_free(m->guest, &m->end_why);
     m->guest = NULL;
@@ -543,11 +556,16 @@ static void on_timeout(void *arg)
         machine_stop(m);
         return;
     }
+    if (m->state == MACHINE_HOLDING) {
+        machine_copy_late(m);
+        return;
+    }
     static const char *const doing[] = {
         [MACHINE_STARTING] = "come up",
         [MACHINE_IDENTIFYING] = "take its identity",
         [MACHINE_WARMING] = "finish its warm-ups",
         [MACHINE_CLAIMING] = "take its identity",
+        [MACHINE_COPYING] = "get copied",
         [MACHINE_SAVING] = "get saved",
         [MACHINE_WAKING] = "go on",
     };
@@ -569,15 +587,25 @@ int machine_start_vm(struct machine *m, struct cl_err *err)
         .uid = m->uid_slot >= 0 ? m->host->uid_base + (uid_t)m->uid_slot : 0,
         .cgroups = m->cgroup_arg,
         .body = &m->body,
-        .rest = m->rest ? rest_files(m->rest) : NULL,
+        .rest = m->rest   ? rest_files(m->rest)
+                : m->seed ? rest_files(m->seed->rest)
+                          : NULL,
     };
     return machine_driver(m)->start(m->host->loop, &spec, &events, m, &m->vm, err);
 }
 
-static int open_guest(struct machine *m, struct cl_err *err)
+static int open_body(struct machine *m, int disk, struct cl_err *err)
 {
-    uint64_t first = m->origin == VM_BOOT ? GUEST_STREAMS_BOOTED : GUEST_STREAMS_RESTORED;
-    return vm_body_open(&m->body, m->template, m->origin, m->host->state_dir, err) < 0
+    return m->seed ? vm_body_open_copy(&m->body, disk, m->seed->disk_bytes, err)
+                   : vm_body_open(&m->body, m->template, m->origin, m->host->state_dir, err);
+}
+
+static int open_guest(struct machine *m, int disk, struct cl_err *err)
+{
+    uint64_t first = m->seed                ? m->seed->past.next_stream
+                     : m->origin == VM_BOOT ? GUEST_STREAMS_BOOTED
+                                            : GUEST_STREAMS_RESTORED;
+    return open_body(m, disk, err) < 0
                ? -1
                : guest_new(m->host->loop, m->body.channel, first, &guest_events, m, &m->guest, err);
 }
@@ -594,25 +622,49 @@ void machine_let_start(struct machine *m, uint64_t deadline_ns)
         machine_set_deadline(m, deadline_ns);
 }
 
-int machine_start(struct machine_host *host, struct template *template, enum vm_origin origin,
-                  bool warm, const struct machine_events *events, void *arg,
-                  struct machine **ret_machine, struct cl_err *err)
+struct birth {
+    struct machine_host *host;
+    struct template *template;
+    enum vm_origin origin;
+    bool warm;
+    struct seed *seed; /* NULL = none */
+    int disk;          /* its own, of a seed */
+    const struct machine_events *events;
+    void *arg;
+};
+
+static struct machine *conceive(const struct birth *b)
 {
     struct machine *m = cl_zalloc(sizeof *m);
     if (!m)
-        return cl_fail(err, CL_E_NOMEM, 0, "machine");
-    *m = (struct machine){.host = host,
-                          .template = template_ref(template),
-                          .events = *events,
-                          .arg = arg,
-                          .origin = origin,
+        return NULL;
+    *m = (struct machine){.host = b->host,
+                          .template = template_ref(b->template),
+                          .seed = b->seed ? seed_ref(b->seed) : NULL,
+                          .events = *b->events,
+                          .arg = b->arg,
+                          .origin = b->origin,
                           .state = MACHINE_STARTING,
-                          .warm = warm,
+                          .warm = b->warm,
                           .body = VM_BODY_NONE,
-                          .uid_slot = take_uid(host)};
-    host->count++;
+                          .uid_slot = take_uid(b->host)};
+    cl_list_init(&m->copies);
+    cl_list_init(&m->next_copies);
+    b->host->count++;
     (void)snprintf(m->saved.name, sizeof m->saved.name, "vm-%llu",
-                   (unsigned long long)++host->serial);
+                   (unsigned long long)++b->host->serial);
+    return m;
+}
+
+static int give_birth(const struct birth *b, struct machine **ret_machine, struct cl_err *err)
+{
+    struct machine_host *host = b->host;
+    struct machine *m = conceive(b);
+    int disk = b->disk;
+    if (!m) {
+        cl_closep(&disk);
+        return cl_fail(err, CL_E_NOMEM, 0, "machine");
+    }
     int rc = cl_timer_init(&m->timeout, host->loop, on_timeout, m, err);
     if (rc == 0)
         rc = cl_timer_init(&m->clock, host->loop, on_clock, m, err);
@@ -625,9 +677,10 @@ int machine_start(struct machine_host *host, struct template *template, enum vm_
     if (rc == 0) /* before there is a guardian: a sweep finds the cgroups in any case */
         rc = vm_state_save(host->state_dir, &m->saved, err);
     if (rc == 0)
-        rc = open_guest(m, err);
+        rc = open_guest(m, cl_steal_fd(&disk), err);
     if (rc == 0)
         rc = machine_start_vm(m, err);
+    cl_closep(&disk);
     if (rc < 0) {
         guest_free(m->guest, err);
         (void)cgroup_remove(&m->cgroup);
@@ -638,6 +691,29 @@ int machine_start(struct machine_host *host, struct template *template, enum vm_
     cl_timer_start(&m->timeout, host->start_timeout_ns);
     machine_let_start(m, cl_now_ns() + host->park_ttl_ns);
     *ret_machine = m;
+    return 0;
+}
+
+int machine_start(struct machine_host *host, struct template *template, enum vm_origin origin,
+                  bool warm, const struct machine_events *events, void *arg,
+                  struct machine **ret_machine, struct cl_err *err)
+{
+    const struct birth b = {host, template, origin, warm, NULL, -1, events, arg};
+    return give_birth(&b, ret_machine, err);
+}
+
+int machine_start_copy(struct machine_host *host, struct seed *seed, int disk,
+                       const struct machine_events *events, void *arg, struct machine **ret_machine,
+                       struct cl_err *err)
+{
+    const struct birth b = {host, seed->template, VM_CLONE, false, seed, disk, events, arg};
+    if (give_birth(&b, ret_machine, err) < 0)
+        return -1;
+    struct machine *m = *ret_machine;
+    m->saved.code_started = 1; /* as soon as it is up */
+    m->watched_seen = m->skip_seen = seed->watched_seen;
+    m->watched_lost = m->skip_lost = seed->watched_lost;
+    machine_limit_time(m);
     return 0;
 }
 
@@ -657,13 +733,27 @@ static int take_grant(struct machine *m, const struct net_grant *grant, struct c
     return make_net_cgroup(m, err);
 }
 
-int machine_claim(struct machine *m, const struct machine_claim *claim,
-                  const struct machine_events *events, void *arg, struct cl_err *err)
+void machine_set_events(struct machine *m, const struct machine_events *events, void *arg)
+{
+    m->events = *events;
+    m->arg = arg;
+}
+
+/* A copy is let go on first: it is still held. */
+static int begin_copy(struct machine *m, struct cl_err *err)
+{
+    if (!m->seed)
+        return 0;
+    int rc = guest_release_copy(m->guest, &m->seed->past, err);
+    seed_unref(m->seed);
+    m->seed = NULL;
+    return rc;
+}
+
+int machine_claim(struct machine *m, const struct machine_claim *claim, struct cl_err *err)
 {
     CL_ASSERT(m->state == MACHINE_READY || m->state == MACHINE_PARKED);
     bool parked = m->state == MACHINE_PARKED;
-    m->events = *events;
-    m->arg = arg;
     m->state = MACHINE_CLAIMING;
     struct vm_state *s = &m->saved;
     (void)snprintf(s->tenant, sizeof s->tenant, "%s", claim->tenant);
@@ -677,7 +767,7 @@ int machine_claim(struct machine *m, const struct machine_claim *claim,
         vm_state_save(m->host->state_dir, s, err) < 0 ||
         machine_driver(m)->grow_disk(m->vm, m->disk_bytes, err) < 0 ||
         (claim->grant && machine_start_net(m, err) < 0) ||
-        (parked && machine_driver(m)->resume(m->vm, err) < 0) ||
+        (parked && machine_driver(m)->resume(m->vm, err) < 0) || begin_copy(m, err) < 0 ||
         send_identity(m, claim->unit_id, claim, err) < 0)
         return -1;
     return 0;
@@ -716,6 +806,8 @@ void machine_stop(struct machine *m)
     m->rest_done = NULL;
     rest_free(m->rest);
     m->rest = NULL;
+    disk_copy_free(m->disk_copy);
+    m->disk_copy = NULL;
     if (m->vm)
         machine_driver(m)->stop(m->vm);
     else
@@ -731,6 +823,11 @@ uint64_t machine_disk_promised(const struct machine *m)
 struct guest *machine_guest(struct machine *m)
 {
     return m->guest;
+}
+
+struct machine_host *machine_host(struct machine *m)
+{
+    return m->host;
 }
 
 const struct template *machine_template(const struct machine *m)

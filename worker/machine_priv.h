@@ -13,6 +13,8 @@ enum machine_state {
     MACHINE_PARKED,
     MACHINE_CLAIMING,
     MACHINE_CLAIMED,
+    MACHINE_HOLDING, /* to be copied: until nothing is on its way over the channel */
+    MACHINE_COPYING, /* its monitor writes what it is, and its disk is copied */
     MACHINE_SAVING,  /* to rest: its monitor writes what it is */
     MACHINE_STORING, /* to the disk; meanwhile its monitor and its network end */
     MACHINE_AT_REST,
@@ -31,7 +33,14 @@ struct machine {
     void *rest_arg;
     bool is_stored;         /* on the way to rest: its file is whole, or failed */
     struct cl_err rest_why; /* why a way to rest failed, while it wakes for that */
-    uint64_t spent_cpu_ns;  /* by the VMs that it had before */
+    struct cl_list copies,
+        next_copies; /* of struct machine_copy: of the seed under way, of the next */
+    struct seed
+        *seed; /* owned: under way; of a copy that is not claimed yet: what it is made from */
+    struct disk_copy *disk_copy;         /* owned: under way */
+    uint64_t watched_seen, watched_lost; /* as its guest says */
+    uint64_t skip_seen, skip_lost;       /* ... of the VM that it is a copy of */
+    uint64_t spent_cpu_ns;               /* by the VMs that it had before */
     uint64_t deadline_ns;
     struct guest *guest; /* owned */
     struct vm_net *net;  /* owned; NULL = it has no network */
@@ -79,7 +88,28 @@ int machine_start_net(struct machine *m, struct cl_err *err) CL_MUST;
 /* Its VM or its network has gone. */
 void machine_end_if_quiet(struct machine *m);
 
+/* A guest that is held, or saved, runs on or has its last frames on the way. */
+static inline bool machine_is_awake(const struct machine *m)
+{
+    return m->state == MACHINE_CLAIMED || m->state == MACHINE_HOLDING ||
+           m->state == MACHINE_COPYING || m->state == MACHINE_SAVING;
+}
+
+/* machine_copy_io.c: */
+void machine_is_held(struct machine *m, const struct guest_past *past);
+/* No seed comes of it any more. */
+void machine_copy_over(struct machine *m, const struct cl_err *why);
+/* HOLDING, and its agent does not answer. */
+void machine_copy_late(struct machine *m);
+
 /* machine_rest_io.c: */
+/* Large guests take longer to write, and to end one for that would lose all that it has. */
+void machine_limit_time(struct machine *m);
+/* Room for what its monitor writes, and for its state. */
+uint64_t machine_rest_most(const struct machine *m);
+/* Its guest runs, or is about to in its frozen VM: CLAIMED again. */
+void machine_goes_on(struct machine *m);
+
 /* STORING, and its VM and network are gone. */
 void machine_come_to_rest(struct machine *m);
 /* WAKING, and its VM is up. */

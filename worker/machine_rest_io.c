@@ -6,11 +6,15 @@ enum {
     REST_MIB_MS = 10,    /* to write or read one of memory, on a host that is slow or busy */
 };
 
-/* Large guests take longer, and to end one for that would lose all that it has. */
-static void limit_time(struct machine *m)
+void machine_limit_time(struct machine *m)
 {
     uint64_t of_memory = (uint64_t)m->template->memory_mib * REST_MIB_MS * CL_NS_PER_MS;
     cl_timer_start(&m->timeout, m->host->start_timeout_ns + of_memory);
+}
+
+uint64_t machine_rest_most(const struct machine *m)
+{
+    return (m->template->memory_mib + REST_STATE_MIB) * CL_MIB;
 }
 
 static void tell_rest(struct machine *m, const struct cl_err *err)
@@ -21,16 +25,20 @@ static void tell_rest(struct machine *m, const struct cl_err *err)
         done(m->rest_arg, err);
 }
 
-/* Its guest runs, or is about to in its frozen VM. */
-static void become_claimed_again(struct machine *m)
+void machine_goes_on(struct machine *m)
 {
     m->state = MACHINE_CLAIMED;
     cl_timer_stop(&m->timeout);
-    rest_free(m->rest);
-    m->rest = NULL;
     guest_set_resting(m->guest, false);
     m->clock_asked_ns = 0;
     machine_check_clock(m);
+}
+
+static void become_claimed_again(struct machine *m)
+{
+    rest_free(m->rest);
+    m->rest = NULL;
+    machine_goes_on(m);
 }
 
 /* The way to rest ends where it began. */
@@ -82,14 +90,14 @@ static void on_saved(void *arg, const struct cl_err *err)
 
 int machine_rest(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err)
 {
-    CL_ASSERT(m->state == MACHINE_CLAIMED);
+    if (m->state != MACHINE_CLAIMED)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "it is being forked; try again in a moment");
     if (!machine_driver(m)->save)
         return cl_fail(err, CL_E_UNIMPL, 0, "VMs of the driver '%s' cannot be paused",
                        machine_driver(m)->name);
     if (m->broken)
         return cl_fail(err, CL_E_UNAVAILABLE, 0, "the VM is ending");
-    uint64_t most = (m->template->memory_mib + REST_STATE_MIB) * CL_MIB;
-    if (rest_new(m->host->loop, most, &m->rest, err) < 0)
+    if (rest_new(m->host->loop, machine_rest_most(m), &m->rest, err) < 0)
         return -1;
     if (machine_limit_cgroup(m, 2 * machine_copies(m), err) < 0 ||
         machine_driver(m)->save(m->vm, rest_files(m->rest), on_saved, m, err) < 0) {
@@ -103,7 +111,7 @@ int machine_rest(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *
     m->rest_why = (struct cl_err){0};
     guest_set_resting(m->guest, true);
     cl_timer_stop(&m->clock);
-    limit_time(m);
+    machine_limit_time(m);
     return 0;
 }
 
@@ -113,7 +121,7 @@ static int start_waking(struct machine *m, struct cl_err *err)
     if (machine_limit_cgroup(m, machine_copies(m), err) < 0 || machine_start_vm(m, err) < 0)
         return -1;
     m->state = MACHINE_WAKING;
-    limit_time(m);
+    machine_limit_time(m);
     machine_let_start(m, m->deadline_ns);
     return 0;
 }

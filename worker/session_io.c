@@ -611,6 +611,7 @@ static void send_hello(struct session *s)
     m.driver = (char *)(uintptr_t)s->o.driver;
     m.guest_separation = unit_separation(s->o.is_shared);
     m.network = s->o.units->net->binary[0] != '\0';
+    m.forks = true;
     m.load = &load.load;
     m.templates = load.load.templates;
     m.n_templates = load.load.n_templates;

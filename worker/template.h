@@ -73,6 +73,7 @@ struct template
     uint32_t memory_mib, vcpus;
     bool network;                        /* its VMs have a network card */
     bool dials;                          /* its agent connects to ports: its Hello said so */
+    bool holds;                          /* its agent can be held, so its clones can be copied */
     const struct vm_driver *driver;      /* static: what runs its VMs */
     char snapshot_key[TEMPLATE_HEX];     /* over exactly what a snapshot depends on */
     int kernel_fd, initrd_fd, rootfs_fd; /* owned */

@@ -18,6 +18,7 @@
 #include "base/map.h"
 #include "cloche/v1/worker.pb-c.h"
 #include "worker/exec.h"
+#include "worker/fork.h"
 #include "worker/pool.h"
 #include "worker/vm_net.h"
 #include "worker/watch.h"
@@ -29,6 +30,9 @@ enum {
     /* Connections to one sandbox's ports.  Whoever has a link to one of them could otherwise take
      * all GUEST_STREAMS_MAX streams, and its owner could neither run nor stop anything. */
     UNIT_DIALS_MAX = 32,
+    /* Under way on a worker.  Each may hold a copy of its sandbox's memory: without it one tenant
+     * could make the host run out. */
+    UNITS_FORKS_MAX = 16,
     UNIT_KEEP_S = 3600,    /* output lives this long after the end */
     UNIT_TAIL = 65536,     /* of each stream, for the terminal record */
     UNIT_IDLE_EVERY_S = 5, /* the scheduler is told of one that is to be paused ... */
@@ -55,6 +59,7 @@ struct unit {
     Cloche__V1__Assign *assign; /* owned */
     enum unit_state state;
     struct pool_claim *claim; /* until it is answered */
+    struct fork *fork;        /* the same, of one that is a copy */
     struct machine *machine;  /* until its on_end */
     const char *source;
     struct cl_list execs; /* of struct exec_slot, oldest first */
@@ -120,6 +125,7 @@ struct units {
     void *arg;
     uint64_t used_vcpu_milli, used_memory_mib;
     uint32_t used_slots;
+    unsigned n_forks; /* under way */
     uint64_t keep_ns; /* of output */
     struct watch_limits watch_limits;
     const struct vm_net_settings *net; /* borrowed */
@@ -129,7 +135,8 @@ int units_init(struct units *us, struct cl_err *err) CL_MUST;
 /* Every unit must be ended; output goes. */
 void units_fini(struct units *us);
 
-/* Take a unit on.  *ret_unit is borrowed.  STATE when this fence is not above the newest seen. */
+/* Take a unit on.  *ret_unit is borrowed.  STATE when this fence is not above the newest seen.  One
+ * that is to be a copy and cannot be is taken on as well, and ends: nobody should try again. */
 int unit_assign(struct units *us, const Cloche__V1__Assign *assign, uint64_t deadline_ns,
                 struct unit **ret_unit, struct cl_err *err) CL_MUST;
 /* Bytes that the scratch disks of all live units may still take of the host. */

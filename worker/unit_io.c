@@ -79,7 +79,7 @@ static void free_slot(struct exec_slot *slot)
 
 static void free_unit(struct unit *u)
 {
-    CL_ASSERT(!u->machine && !u->claim && u->users == 0);
+    CL_ASSERT(!u->machine && !u->claim && !u->fork && u->users == 0);
     while (!cl_list_empty(&u->execs))
         free_slot(CL_LIST_ENTRY(u->execs.next, struct exec_slot, link));
     if (cl_map_get(u->units->by_id, u->assign->unit_id) == u)
@@ -124,6 +124,15 @@ static void become_ended(struct unit *u)
     u->units->events.on_ended(u->units->arg, u);
 }
 
+static void end_fork(struct unit *u)
+{
+    if (!u->fork)
+        return;
+    u->units->n_forks--;
+    fork_cancel(u->fork);
+    u->fork = NULL;
+}
+
 void unit_end(struct unit *u, Cloche__V1__Outcome outcome, Cloche__V1__Reason reason,
               const char *message)
 {
@@ -138,6 +147,7 @@ void unit_end(struct unit *u, Cloche__V1__Outcome outcome, Cloche__V1__Reason re
         if (u->claim)
             pool_cancel(u->claim);
         u->claim = NULL;
+        end_fork(u);
         become_ended(u);
         return;
     }
@@ -402,6 +412,7 @@ static void claimed(void *arg, struct machine *machine, const char *source,
     struct cl_err e = {0};
     u->machine = machine;
     u->source = source;
+    machine_set_events(machine, &events, u);
     set_state(u, UNIT_IDENTIFYING);
     struct machine_claim claim = {
         .tenant = u->assign->tenant,
@@ -417,9 +428,59 @@ static void claimed(void *arg, struct machine *machine, const char *source,
         rc = net_words_grant(u->assign->network_grant, u->units->net, &grant, &e);
         claim.grant = &grant;
     }
-    if (rc < 0 || machine_claim(machine, &claim, &events, u, &e) < 0)
+    if (rc < 0 || machine_claim(machine, &claim, &e) < 0)
         unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED, CLOCHE__V1__REASON__REASON_START_FAILED,
                  e.text);
+}
+
+static void forked(void *arg, struct machine *machine, const struct cl_err *err)
+{
+    struct unit *u = arg;
+    uint64_t seen, lost;
+    u->fork = NULL;
+    u->units->n_forks--;
+    if (machine) {
+        machine_watched_before(machine, &seen, &lost);
+        watch_begin_copy(&u->watch, seen, lost);
+        u->code_started = true; /* what ran runs on */
+    }
+    claimed(u, machine, "fork", err);
+}
+
+/* Is it made of what its tenant may have? */
+static int check_separation(const struct unit *of, const Cloche__V1__Assign *a, struct cl_err *err)
+{
+    if (machine_template(of->machine)->driver->is_shared &&
+        a->guest_separation != CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED)
+        return cl_fail(err, CL_E_STATE, 0, "its tenant wants isolated guests by now");
+    return 0;
+}
+
+/* Where it is to be made from; NULL and why it cannot be. */
+static struct machine *find_origin(struct units *us, const Cloche__V1__Assign *a,
+                                   struct cl_err *err)
+{
+    struct unit *of = units_find(us, a->fork_of);
+    if (us->n_forks >= UNITS_FORKS_MAX)
+        (void)cl_fail(err, CL_E_UNAVAILABLE, 0, "%d forks are under way on this worker already",
+                      UNITS_FORKS_MAX);
+    else if (!of || strcmp(of->assign->tenant, a->tenant) != 0 || is_job(of))
+        (void)cl_fail(err, CL_E_NOTFOUND, 0, "no sandbox '%s' here", a->fork_of);
+    else if (unit_check_runs(of, err) == 0 && check_separation(of, a, err) == 0) {
+        unit_touch(of);
+        return of->machine;
+    }
+    return NULL;
+}
+
+static int fork_unit(struct unit *u, struct cl_err *err)
+{
+    struct cl_err why_not = {0};
+    struct machine *of = find_origin(u->units, u->assign, &why_not);
+    if (fork_start(u->units->loop, of, &why_not, forked, u, &u->fork, err) < 0)
+        return -1;
+    u->units->n_forks++;
+    return 0;
 }
 
 /* An earlier attempt of the same unit here is history: only its output is kept. */
@@ -480,7 +541,8 @@ int unit_assign(struct units *us, const Cloche__V1__Assign *assign, uint64_t dea
                                           CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED};
     if (cl_timer_init(&u->timer, us->loop, on_timer, u, err) < 0 ||
         cl_map_put(us->by_id, assign->unit_id, u, err) < 0 ||
-        pool_claim(us->pool, &want, claimed, u, &u->claim, err) < 0) {
+        (assign->fork_of[0] ? fork_unit(u, err)
+                            : pool_claim(us->pool, &want, claimed, u, &u->claim, err)) < 0) {
         free_unit(u);
         return -1;
     }

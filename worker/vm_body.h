@@ -23,6 +23,9 @@ struct vm_body {
  * its disk is made. */
 int vm_body_open(struct vm_body *body, struct template *t, enum vm_origin origin,
                  const char *disk_dir, struct cl_err *err) CL_MUST;
+/* Of a copy of another VM: takes its disk, -1 = none. */
+int vm_body_open_copy(struct vm_body *body, int disk, uint64_t disk_bytes,
+                      struct cl_err *err) CL_MUST;
 /* One that has nothing yet, or no more. */
 #define VM_BODY_NONE ((struct vm_body){.channel = -1, .channel_far = -1, .disk = -1})
 /* Opened, or VM_BODY_NONE; that is what it is then. */

@@ -36,6 +36,18 @@ int vm_body_open(struct vm_body *body, struct template *t, enum vm_origin origin
     return 0;
 }
 
+int vm_body_open_copy(struct vm_body *body, int disk, uint64_t disk_bytes, struct cl_err *err)
+{
+    *body = VM_BODY_NONE;
+    body->disk = disk;
+    body->disk_bytes = disk_bytes;
+    if (vm_pair(SOCK_STREAM, &body->channel, &body->channel_far, err) < 0) {
+        vm_body_close(body);
+        return -1;
+    }
+    return 0;
+}
+
 void vm_body_close(struct vm_body *body)
 {
     cl_closep(&body->channel);

@@ -1,0 +1,151 @@
+/* worker/machine_copy_io.c - a machine is copied while it lives; see worker/machine.h.
+ *
+ * Its agent is held first, so that nothing is on its way over the channel: what a copy has of that
+ * is the agent's end only.  Then its monitor writes what it is, its disk is copied while it stands
+ * still, and it goes on.
+ */
+#include "worker/disk.h"
+#include "worker/machine_priv.h"
+
+#include "base/util.h"
+
+static void tell(struct cl_list *copies, struct seed *seed, const struct cl_err *err)
+{
+    while (!cl_list_empty(copies)) {
+        struct machine_copy *c = CL_LIST_ENTRY(copies->next, struct machine_copy, link);
+        cl_list_unlink(&c->link);
+        c->done(c->arg, seed, err);
+    }
+}
+
+void machine_copy_over(struct machine *m, const struct cl_err *why)
+{
+    tell(&m->copies, NULL, why);
+    tell(&m->next_copies, NULL, why);
+}
+
+/* Ask its agent to be still, for those who wait in next_copies. */
+static int begin(struct machine *m, struct cl_err *err)
+{
+    if (guest_hold(m->guest, err) < 0)
+        return -1;
+    m->state = MACHINE_HOLDING;
+    cl_timer_stop(&m->clock);
+    cl_timer_start(&m->timeout, m->host->start_timeout_ns);
+    CL_LIST_FOREACH (node, &m->next_copies) {
+        cl_list_unlink(node);
+        cl_list_push(&m->copies, node);
+    }
+    return 0;
+}
+
+/* It goes on, with a seed or without. */
+static void finish(struct machine *m, const struct cl_err *why)
+{
+    struct cl_err err = {0};
+    struct seed *seed = m->seed;
+    bool was_frozen = m->state == MACHINE_COPYING;
+    m->seed = NULL;
+    disk_copy_free(m->disk_copy);
+    m->disk_copy = NULL;
+    if ((was_frozen && machine_driver(m)->resume(m->vm, &err) < 0) ||
+        guest_release(m->guest, &err) < 0) {
+        seed_unref(seed);
+        machine_fail(m, &err); /* those who wait are told at its end */
+        return;
+    }
+    /* Refused while it holds more than that: then the limit stays. */
+    if (was_frozen)
+        (void)!machine_limit_cgroup(m, machine_copies(m), NULL);
+    machine_goes_on(m);
+    tell(&m->copies, why ? NULL : seed, why);
+    seed_unref(seed);
+    if (m->state == MACHINE_CLAIMED && !cl_list_empty(&m->next_copies) && begin(m, &err) < 0)
+        tell(&m->next_copies, NULL, &err);
+}
+
+static void on_disk(void *arg, int fd, const struct cl_err *err)
+{
+    struct machine *m = arg;
+    m->seed->disk = fd;
+    finish(m, err);
+}
+
+static void on_saved(void *arg, const struct cl_err *err)
+{
+    struct machine *m = arg;
+    struct cl_err why = {0};
+    if (m->state != MACHINE_COPYING)
+        return; /* it ends */
+    if (err)
+        why = *err;
+    if (err || rest_seal(m->seed->rest, &why) < 0) {
+        finish(m, &why);
+        return;
+    }
+    if (m->body.disk < 0) {
+        finish(m, NULL);
+        return;
+    }
+    cl_timer_stop(&m->timeout); /* the rest is the host's work, and as long as its disk */
+    m->seed->disk_bytes = m->body.disk_bytes;
+    if (disk_copy_start(m->host->loop, m->host->state_dir, m->body.disk, on_disk, m, &m->disk_copy,
+                        &why) < 0)
+        finish(m, &why);
+}
+
+void machine_is_held(struct machine *m, const struct guest_past *past)
+{
+    struct cl_err why = {0};
+    if (m->state != MACHINE_HOLDING)
+        return; /* it ends */
+    if (seed_new(m->host->loop, m->template, machine_rest_most(m), &m->seed, &why) < 0) {
+        finish(m, &why);
+        return;
+    }
+    m->seed->past = *past;
+    m->seed->watched_seen = m->watched_seen;
+    m->seed->watched_lost = m->watched_lost;
+    if (machine_limit_cgroup(m, 2 * machine_copies(m), &why) < 0 ||
+        machine_driver(m)->save(m->vm, rest_files(m->seed->rest), on_saved, m, &why) < 0) {
+        finish(m, &why);
+        return;
+    }
+    m->state = MACHINE_COPYING;
+    guest_set_resting(m->guest, true);
+    machine_limit_time(m);
+}
+
+void machine_copy_late(struct machine *m)
+{
+    struct cl_err why = {0};
+    (void)cl_fail(&why, CL_E_GUEST, 0, "its agent did not come to rest in time");
+    finish(m, &why);
+}
+
+int machine_copy(struct machine *m, struct machine_copy *copy, struct cl_err *err)
+{
+    if (!machine_driver(m)->save)
+        return cl_fail(err, CL_E_UNIMPL, 0, "VMs of the driver '%s' cannot be forked",
+                       machine_driver(m)->name);
+    if (!m->template->holds)
+        return cl_fail(err, CL_E_UNIMPL, 0,
+                       "the template's agent is older than forks: build the template again");
+    if (m->broken)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "the VM is ending");
+    bool is_free = m->state == MACHINE_CLAIMED;
+    if (!is_free && m->state != MACHINE_HOLDING && m->state != MACHINE_COPYING)
+        return cl_fail(err, CL_E_STATE, 0, "it does not run");
+    cl_list_push(&m->next_copies, &copy->link);
+    if (is_free && begin(m, err) < 0) {
+        cl_list_unlink(&copy->link);
+        return -1;
+    }
+    return 0;
+}
+
+void machine_watched_before(const struct machine *m, uint64_t *ret_seen, uint64_t *ret_lost)
+{
+    *ret_seen = m->skip_seen;
+    *ret_lost = m->skip_lost;
+}

@@ -1,0 +1,32 @@
+/* worker/seed.h - a VM that runs, as it was at one moment: what copies of it are made from.
+ *
+ * Owns:    the memfds of its memory and state, its disk, a reference to its template.  Counted: it
+ *          goes with the last copy that needs it.
+ * Thread:  the worker loop.
+ * Trust:   as hostile as the guest that it was.
+ */
+#ifndef CL_WORKER_SEED_H
+#define CL_WORKER_SEED_H
+
+#include "worker/guest.h"
+#include "worker/rest.h"
+#include "worker/template.h"
+
+struct seed {
+    unsigned refs;
+    struct template *template;           /* owned reference */
+    struct rest *rest;                   /* owned: its files, never stored */
+    int disk;                            /* owned; -1 = none, or given to the last copy */
+    uint64_t disk_bytes;                 /* its size */
+    struct guest_past past;              /* what its agent has open */
+    uint64_t watched_seen, watched_lost; /* as its guest counted */
+};
+
+/* With one reference, without a disk. */
+int seed_new(struct cl_loop *loop, struct template *t, uint64_t rest_most, struct seed **ret_seed,
+             struct cl_err *err) CL_MUST;
+struct seed *seed_ref(struct seed *s);
+/* NULL is a no-op. */
+void seed_unref(struct seed *s);
+
+#endif
