@@ -1,4 +1,4 @@
-/* scheduler/sandboxes.c - SandboxService: create, look, end, extend; see also pause.c. */
+/* scheduler/sandboxes.c - SandboxService: create, fork, look, end, extend; see also pause.c. */
 #include "scheduler/sandboxes.h"
 
 #include <stdio.h>
@@ -37,6 +37,7 @@ static void view_spec(struct sandbox_view *o, const Cloche__V1__UnitRecord *r)
     o->m.on_idle = r->pause_on_idle ? CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE
                                     : CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_END;
     o->m.wake_on_use = r->wake_on_use;
+    o->m.forked_from = r->fork_of;
 }
 
 static void view_init(struct sandbox_view *o, const char *id, const char *tenant,
@@ -73,13 +74,15 @@ static void view_row(struct sandbox_view *o, const struct look_row *row)
     }
 }
 
-/* --- Create: answers when it runs ---------------------------------------------------------------
+/* --- Create and Fork: answer when it runs -------------------------------------------------------
  */
 
 struct creation {
     struct follower f;  /* first */
     struct api_call *a; /* held */
     Cloche__V1__JobSpec spec;
+    Cloche__V1__Resources resources; /* of a fork: those of the one that it is a copy of */
+    bool is_fork;
     struct cl_timer kick;
 };
 
@@ -105,21 +108,26 @@ static void fail_ended(struct api_call *a, const struct unit *u)
                       r ? r->message : "");
 }
 
+static void reply(struct creation *c)
+{
+    struct sandbox_view view;
+    Cloche__V1__CreateResponse created = CLOCHE__V1__CREATE_RESPONSE__INIT;
+    Cloche__V1__ForkResponse forked = CLOCHE__V1__FORK_RESPONSE__INIT;
+    sandbox_view_unit(&view, c->f.unit);
+    created.sandbox = forked.sandbox = &view.m;
+    api_reply(c->a, c->is_fork ? &forked.base : &created.base);
+}
+
 static void on_kick(void *arg)
 {
     struct creation *c = arg;
     const struct unit *u = c->f.unit;
     if (c->a->replied || !u)
         return;
-    if (u->phase == PHASE_ENDED) {
+    if (u->phase == PHASE_ENDED)
         fail_ended(c->a, u);
-    } else if (u->phase == PHASE_RUNNING && u->started) {
-        struct sandbox_view view;
-        Cloche__V1__CreateResponse m = CLOCHE__V1__CREATE_RESPONSE__INIT;
-        sandbox_view_unit(&view, u);
-        m.sandbox = &view.m;
-        api_reply(c->a, &m.base);
-    }
+    else if (u->phase == PHASE_RUNNING && u->started)
+        reply(c);
 }
 
 static void on_change(struct follower *f)
@@ -149,28 +157,39 @@ static void created(void *arg, struct unit *u, bool replayed, const struct cl_er
     cl_timer_start(&c->kick, 0);
 }
 
-static void sandbox_create(struct api_call *a)
+/* The call's state; NULL when it failed. */
+static struct creation *creation_new(struct api_call *a)
 {
-    const Cloche__V1__CreateRequest *r = (const Cloche__V1__CreateRequest *)a->request;
     struct cl_err err = {0};
     struct creation *c = cl_zalloc(sizeof *c);
     if (!c || cl_timer_init(&c->kick, a->s->loop, on_kick, c, &err) < 0) {
         cl_free(c);
         api_fail_with(a, CL_E_NOMEM, "sandbox");
-        return;
+        return NULL;
     }
     c->a = a;
     c->f.on_change = on_change;
     cl_list_init(&c->f.link);
+    cloche__v1__job_spec__init(&c->spec);
+    cloche__v1__resources__init(&c->resources);
     a->state = c;
     api_hold(a);
+    return c;
+}
+
+static void sandbox_create(struct api_call *a)
+{
+    const Cloche__V1__CreateRequest *r = (const Cloche__V1__CreateRequest *)a->request;
+    struct cl_err err = {0};
+    struct creation *c = creation_new(a);
+    if (!c)
+        return;
     bool pauses;
     if (validate_ttl(r->ttl_ns, &err) < 0 ||
         validate_on_idle(r->on_idle, r->wake_on_use, &pauses, &err) < 0) {
         api_fail(a, &err);
         return;
     }
-    cloche__v1__job_spec__init(&c->spec);
     c->spec.template_ = r->template_;
     c->spec.resources = r->resources;
     c->spec.labels = r->labels;
@@ -186,6 +205,53 @@ static void sandbox_create(struct api_call *a)
                                .refuse_over_quota = true,
                                .waits = true};
     submit(a, &spec, created, a);
+}
+
+/* Its sizes, not what its spec left open: that would be what the template has now. */
+static void spec_of_fork(struct creation *c, const struct unit *of,
+                         const Cloche__V1__ForkRequest *r)
+{
+    const Cloche__V1__JobSpec *spec = of->record->spec;
+    c->resources.vcpus = (uint32_t)(of->need[BOOKS_VCPU] / 1000);
+    c->resources.memory_mib = (uint32_t)of->need[BOOKS_MEM];
+    c->resources.disk_mib = spec->resources ? spec->resources->disk_mib : 0;
+    c->spec.template_ = spec->template_;
+    c->spec.resources = &c->resources;
+    c->spec.labels = r->labels;
+    c->spec.n_labels = r->n_labels;
+    c->spec.network = spec->network;
+    c->spec.network_grant = spec->network_grant;
+}
+
+static void sandbox_fork(struct api_call *a)
+{
+    const Cloche__V1__ForkRequest *r = (const Cloche__V1__ForkRequest *)a->request;
+    struct cl_err err = {0};
+    struct worker *w;
+    struct unit *of = api_unit(a, r->sandbox_id, BOOKS_SANDBOX, &w);
+    struct creation *c = of ? creation_new(a) : NULL;
+    if (!c)
+        return;
+    if (validate_ttl(r->ttl_ns, &err) < 0) {
+        api_fail(a, &err);
+    } else if (of->paused) {
+        api_fail_with(a, CL_E_STATE, "the sandbox is paused; resume it first");
+    } else if (!w->forks) {
+        api_fail_with(a, CL_E_UNIMPL, "the worker of '%.40s' is older than forks", of->id);
+    } else {
+        c->is_fork = true;
+        spec_of_fork(c, of, r);
+        struct submit_spec spec = {.kind = BOOKS_SANDBOX,
+                                   .spec = &c->spec,
+                                   .idempotency_key = r->idempotency_key,
+                                   .ttl_ns = r->ttl_ns ? r->ttl_ns : of->record->ttl_ns,
+                                   .pause_on_idle = of->record->pause_on_idle,
+                                   .wake_on_use = of->record->wake_on_use,
+                                   .fork_of = of->id,
+                                   .refuse_over_quota = true,
+                                   .waits = true};
+        submit(a, &spec, created, a);
+    }
 }
 
 static void create_gone(struct api_call *a, const struct cl_err *why)
@@ -373,6 +439,8 @@ const struct api_method sandbox_api[] = {
      .scope = SCOPE_READ, .handle = sandbox_list},
     {METHOD("Kill"), TYPES(kill_request, kill_response), .scope = SCOPE_RUN, .changes = true,
      .handle = sandbox_kill, .on_gone = cancel_gone},
+    {METHOD("Fork"), TYPES(fork_request, fork_response), .scope = SCOPE_RUN, .changes = true,
+     .wakes = true, .handle = sandbox_fork, .on_gone = create_gone},
     {METHOD("Extend"), TYPES(extend_request, extend_response), .scope = SCOPE_RUN, .changes = true,
      .wakes = true, .handle = sandbox_extend},
     {METHOD("Pause"), TYPES(pause_request, pause_response), .scope = SCOPE_RUN, .changes = true,

@@ -84,6 +84,7 @@ struct worker {
     uint32_t slots, used_slots;
     uint32_t minor; /* of the protocol, as agreed */
     bool network;   /* its VMs can be given network */
+    bool forks;     /* it makes copies of its sandboxes */
     bool greeting;  /* since its Hello; its first Load says that it has told all it knows */
 };
 
@@ -241,6 +242,11 @@ bool worker_any_network(struct sched *s);
 /* The best worker with room, or NULL.  need: BOOKS_DIM_NR numbers; egress means network. */
 struct worker *worker_place(struct sched *s, const struct tenant *t, const char *template,
                             const uint64_t *need);
+/* The same for a copy of the sandbox `of`: its worker, or NULL. */
+struct worker *worker_place_fork(struct sched *s, const struct tenant *t, const char *of,
+                                 const uint64_t *need);
+/* Whose warm VM a unit takes: its template's; "" = it is a copy, and takes none. */
+const char *worker_warm_template(const Cloche__V1__UnitRecord *record);
 /* Count room and a warm VM as used before the worker's next report says so, so that the next unit
  * does not see them; and count the room back when the unit did not get there.  An unknown worker is
  * a no-op. */

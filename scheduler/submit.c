@@ -75,8 +75,10 @@ static int emit_admission(struct submission *x, const char *const *argv, size_t 
 {
     char digest[2 * SHA256_BYTES + 1];
     cl_hex(x->digest, SHA256_BYTES, digest);
+    const char *fork_of = x->unit->record->fork_of;
     const struct audit_field fields[] = {
         AUDIT_LIST("argv", argv, CL_MIN(n, (size_t)AUDIT_LIST_MAX)),
+        AUDIT_STR("fork_of", fork_of[0] ? fork_of : NULL),
         AUDIT_STR("key", x->a->p.key_id),
         AUDIT_STR("kind", x->kind == BOOKS_JOB ? "job" : "sandbox"),
         AUDIT_STR("spec_sha256", digest),
@@ -170,18 +172,18 @@ static uint64_t queue_deadline(const struct submission *x)
 static void ask_for_lease(struct submission *x)
 {
     struct sched *s = x->a->s;
-    struct worker *w = fairq_is_clear(s->queue, x->tenant->name)
-                           ? worker_place(s, x->tenant, x->record->spec->template_, x->need.dim)
-                           : NULL;
+    const char *template = worker_warm_template(x->record), *fork_of = x->record->fork_of;
+    if (!fairq_is_clear(s->queue, x->tenant->name))
+        return;
+    struct worker *w = fork_of[0] ? worker_place_fork(s, x->tenant, fork_of, x->need.dim)
+                                  : worker_place(s, x->tenant, template, x->need.dim);
     if (!w)
         return;
     cl_id_new("lease", x->lease.id);
     (void)snprintf(x->lease.worker, sizeof x->lease.worker, "%s", w->id);
-    worker_room_take(w, x->tenant, x->record->spec->template_, x->need.dim);
-    x->promise = (struct room_promise){.worker = x->lease.worker,
-                                       .template = x->record->spec->template_,
-                                       .tenant = x->tenant,
-                                       .need = x->need.dim};
+    worker_room_take(w, x->tenant, template, x->need.dim);
+    x->promise = (struct room_promise){
+        .worker = x->lease.worker, .template = template, .tenant = x->tenant, .need = x->need.dim};
     cl_list_push(&s->promises, &x->promise.link);
 }
 
@@ -252,6 +254,7 @@ static int make_record(struct submission *x, const struct submit_spec *spec, str
                    : spec->ttl_ns;
     r.pause_on_idle = spec->pause_on_idle;
     r.wake_on_use = spec->wake_on_use;
+    r.fork_of = (char *)(uintptr_t)(spec->fork_of ? spec->fork_of : "");
     r.subject = x->a->p.subject;
     r.key_id = x->a->p.key_id;
     r.traceparent = (char *)(uintptr_t)(trace && strlen(trace) < 64 ? trace : "");

@@ -1,5 +1,5 @@
 /* scheduler/submit.h - from a request to an admitted unit: validate, admit in the books, record in
- * the audit log, enqueue.  Used by Run, Submit and sandboxes' Create.
+ * the audit log, enqueue.  Used by Run, Submit and sandboxes' Create and Fork.
  */
 #ifndef CL_SCHEDULER_SUBMIT_H
 #define CL_SCHEDULER_SUBMIT_H
@@ -10,9 +10,10 @@ struct submit_spec {
     enum books_kind kind;
     const Cloche__V1__JobSpec *spec; /* borrowed from the call's request */
     const char *idempotency_key;
-    uint64_t ttl_ns;    /* sandboxes */
-    bool pause_on_idle; /* sandboxes */
-    bool wake_on_use;   /* sandboxes that do */
+    uint64_t ttl_ns;     /* sandboxes */
+    bool pause_on_idle;  /* sandboxes */
+    bool wake_on_use;    /* sandboxes that do */
+    const char *fork_of; /* sandboxes: of which one it is a copy; NULL = of none */
     bool refuse_over_quota;
     bool waits; /* the client waits for it: its deadline bounds the queueing */
 };

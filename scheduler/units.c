@@ -429,6 +429,7 @@ static int send_assign(struct unit *u, struct worker *w, struct cl_err *err)
     a.pause_on_idle = u->record->pause_on_idle;
     a.traceparent = u->record->traceparent;
     a.guest_separation = tenant_separation(u->tenant);
+    a.fork_of = u->record->fork_of;
     Cloche__V1__NetworkGrant grant = CLOCHE__V1__NETWORK_GRANT__INIT;
     if (spec->network_grant) {
         grant = *spec->network_grant;
@@ -547,11 +548,31 @@ static void unblock_due(struct sched *s)
     }
 }
 
+static bool is_fork(const struct unit *u)
+{
+    return u->record->fork_of[0] != '\0';
+}
+
+/* One that can be on one worker only would keep all others waiting. */
+static void refuse_fork(struct unit *u)
+{
+    (void)cl_fail(&u->refused, CL_E_UNAVAILABLE, 0,
+                  "its worker has no room for a copy of '%.40s' now, or has not got it any more",
+                  u->record->fork_of);
+    unit_end_queued(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED, CLOCHE__V1__REASON__REASON_REQUESTED,
+                    u->refused.text);
+}
+
 /* Reserve for the unit on a worker that has room; false = it stays where it is. */
 static bool dispatch_one(struct sched *s, struct unit *u)
 {
     struct cl_err err = {0};
-    struct worker *w = worker_place(s, u->tenant, u->record->spec->template_, u->need);
+    struct worker *w = is_fork(u) ? worker_place_fork(s, u->tenant, u->record->fork_of, u->need)
+                                  : worker_place(s, u->tenant, u->record->spec->template_, u->need);
+    if (!w && is_fork(u)) {
+        refuse_fork(u);
+        return true;
+    }
     if (!w)
         return false;
     char lease[CL_ID_MAX];
@@ -565,7 +586,7 @@ static bool dispatch_one(struct sched *s, struct unit *u)
         return false;
     u->phase = PHASE_RESERVING;
     s->reserving++;
-    worker_room_take(w, u->tenant, u->record->spec->template_, u->need);
+    worker_room_take(w, u->tenant, worker_warm_template(u->record), u->need);
     return true;
 }
 
@@ -605,10 +626,11 @@ void unit_assigned(struct unit *u, const Cloche__V1__AssignAnswer *m, struct wor
         unit_tell(u);
         return;
     }
-    if (m->permanent) {
+    if (m->permanent || is_fork(u)) { /* nobody else can make a copy */
         Cloche__V1__ExecResult r = CLOCHE__V1__EXEC_RESULT__INIT;
         r.outcome = CLOCHE__V1__OUTCOME__OUTCOME_FAILED;
-        r.reason = CLOCHE__V1__REASON__REASON_NO_TEMPLATE;
+        r.reason = is_fork(u) ? CLOCHE__V1__REASON__REASON_START_FAILED
+                              : CLOCHE__V1__REASON__REASON_NO_TEMPLATE;
         r.message = m->refused;
         settle(u, &r, NULL);
         return;

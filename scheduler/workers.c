@@ -107,6 +107,19 @@ struct worker *worker_place(struct sched *s, const struct tenant *t, const char 
     return best;
 }
 
+struct worker *worker_place_fork(struct sched *s, const struct tenant *t, const char *of,
+                                 const uint64_t *need)
+{
+    const struct unit *u = unit_find(s, t->name, of);
+    struct worker *w = u && u->phase == PHASE_RUNNING ? unit_worker(u) : NULL;
+    return w && w->forks && is_for(w, t) && may_have(t, u->separation) && fits(w, need) ? w : NULL;
+}
+
+const char *worker_warm_template(const Cloche__V1__UnitRecord *record)
+{
+    return record->fork_of[0] ? "" : record->spec->template_;
+}
+
 void worker_room_take(struct worker *w, const struct tenant *tenant, const char *template,
                       const uint64_t *need)
 {
@@ -255,7 +268,7 @@ void worker_count_pending(struct worker *w)
         bool pending = u->phase == PHASE_RESERVING || u->phase == PHASE_ASSIGNING;
         if (!pending || strcmp(u->worker_id, w->id) != 0)
             continue;
-        worker_room_take(w, u->tenant, u->record->spec->template_, u->need);
+        worker_room_take(w, u->tenant, worker_warm_template(u->record), u->need);
     }
 }
 
@@ -366,6 +379,7 @@ static void on_hello(struct rpc_call *call, struct sched *s, const Cloche__V1__W
     w->minor = CL_MIN(h->protocol_minor_max, (uint32_t)PROTOCOL_MINOR);
     w->separation = h->guest_separation;
     w->network = h->network;
+    w->forks = h->forks;
     (void)snprintf(w->id, sizeof w->id, "%s", h->worker_id);
     (void)snprintf(w->driver, sizeof w->driver, "%s", h->driver);
     (void)snprintf(w->host, sizeof w->host, "%s", h->hostname);
