@@ -39,6 +39,7 @@ struct cli_opts {
     /* run, exec, sandbox create */
     bool interactive, tty, detach, from_stdin;
     uint64_t cpus, memory, disk, timeout, retry, ttl, keep, output_max, queue_wait;
+    uint64_t count; /* sandbox fork; 1 unless given */
     const char *on_idle;
     struct arg_list env, labels, net;
     uint64_t egress;

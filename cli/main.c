@@ -33,7 +33,7 @@ static const struct cli_command *find(const struct cli_table *t, int argc, char 
 
 static int run_command(const struct cli_command *c, int argc, char **argv)
 {
-    struct cli_opts o = {.warm = UINT64_MAX, .ready_fd = UINT64_MAX};
+    struct cli_opts o = {.warm = UINT64_MAX, .ready_fd = UINT64_MAX, .count = 1};
     struct args a;
     struct cl_err err = {0};
     if (args_parse(&c->spec, argc, argv, &o, &a, &err) < 0) {

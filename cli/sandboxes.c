@@ -1,4 +1,6 @@
-/* cli/sandboxes.c - sandboxes: create, list, get, kill, extend, pause, resume; exec in them. */
+/* cli/sandboxes.c - sandboxes: create, list, get, kill, extend, pause, resume, fork; exec in them.
+ */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +14,13 @@
 #include "cloche/v1/sandbox.pb-c.h"
 #include "proto/copy.h"
 
-enum { SANDBOX_PAGE = 100, CREATE_TIMEOUT_S = 180, PAUSE_TIMEOUT_S = 180 };
+enum {
+    SANDBOX_PAGE = 100,
+    FORKS_MAX = 64, /* of one command; a slip of the finger takes no more of the quota */
+    CREATE_TIMEOUT_S = 180,
+    PAUSE_TIMEOUT_S = 180,
+    FORK_TIMEOUT_S = 180
+};
 
 static json_t *sandbox_json(const Cloche__V1__Sandbox *s)
 {
@@ -31,7 +39,7 @@ static json_t *sandbox_json(const Cloche__V1__Sandbox *s)
     for (size_t i = 0; s->network_grant && i < s->network_grant->n_allow; i++)
         (void)json_array_append_new(allow, out_string(s->network_grant->allow[i]));
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:i, s:i, "
-                     "s:s, s:I, s:s}",
+                     "s:s, s:I, s:s, s:s}",
                      "id", s->id, "tenant", s->tenant, "template", s->template_, "state",
                      value_state((int)s->state), "created", out_time(created), "expires",
                      out_time(expires), "worker", s->worker_id, "driver", s->driver,
@@ -39,17 +47,27 @@ static json_t *sandbox_json(const Cloche__V1__Sandbox *s)
                      value_reason((int)s->reason), "labels", labels, "network", allow, "left", left,
                      "vcpus", (int)(r ? r->vcpus : 0), "memory_mib", (int)(r ? r->memory_mib : 0),
                      "on_idle", value_idle_name((int)s->on_idle, s->wake_on_use), "image_bytes",
-                     (json_int_t)s->image_bytes, "image", image);
+                     (json_int_t)s->image_bytes, "image", image, "forked_from", s->forked_from);
 }
 
 static int print_sandbox(const struct cli_opts *o, const Cloche__V1__Sandbox *s)
 {
-    static const struct out_col lines[] = {
-        {"id", "id"},           {"tenant", "tenant"},   {"template", "template"},
-        {"state", "state"},     {"reason", "reason"},   {"created", "created"},
-        {"expires", "expires"}, {"on_idle", "on idle"}, {"image", "image"},
-        {"worker", "worker"},   {"driver", "driver"},   {"guest_separation", "guests"},
-        {"network", "network"}, {"vcpus", "vCPUs"},     {"memory_mib", "MiB"}};
+    static const struct out_col lines[] = {{"id", "id"},
+                                           {"tenant", "tenant"},
+                                           {"template", "template"},
+                                           {"state", "state"},
+                                           {"reason", "reason"},
+                                           {"created", "created"},
+                                           {"expires", "expires"},
+                                           {"on_idle", "on idle"},
+                                           {"image", "image"},
+                                           {"forked_from", "forked from"},
+                                           {"worker", "worker"},
+                                           {"driver", "driver"},
+                                           {"guest_separation", "guests"},
+                                           {"network", "network"},
+                                           {"vcpus", "vCPUs"},
+                                           {"memory_mib", "MiB"}};
     return out_object(o->json, sandbox_json(s), lines, CL_COUNT(lines));
 }
 
@@ -227,6 +245,70 @@ static int cmd_resume(const struct cli_opts *o, const struct args *a)
     return code;
 }
 
+/* One a line and at once: who reads them can begin with the first while the next one is made. */
+static int put_fork(const struct cli_opts *o, const Cloche__V1__Sandbox *s, struct cl_err *err)
+{
+    if (o->json) {
+        json_t *row = sandbox_json(s);
+        (void)json_dumpf(row, stdout, JSON_COMPACT);
+        (void)putchar('\n');
+        json_decref(row);
+    } else {
+        (void)puts(s->id);
+    }
+    return fflush(stdout) == 0 ? 0 : cl_fail(err, CL_E_SYS, errno, "print '%s'", s->id);
+}
+
+/* Counts what was made, also when it cannot be printed. */
+static int fork_once(const struct cli_opts *o, struct client *client,
+                     const Cloche__V1__ForkRequest *req, uint64_t *made, struct cl_err *err)
+{
+    static const struct client_method method =
+        CLIENT_METHOD("SandboxService", "Fork", fork_response);
+    ProtobufCMessage *msg = NULL;
+    if (client_unary(client, &method, &req->base, FORK_TIMEOUT_S * CL_NS_PER_S, &msg, err) < 0)
+        return -1;
+    *made += 1;
+    int rc = put_fork(o, ((const Cloche__V1__ForkResponse *)msg)->sandbox, err);
+    pb_free(msg);
+    return rc;
+}
+
+/* Before anything is made: the count, and the key of the last one, which is the longest. */
+static int check_forks(const struct cli_opts *o, char key[static VALUE_NAME], struct cl_err *err)
+{
+    if (o->count < 1 || o->count > FORKS_MAX)
+        return cl_fail(err, CL_E_INVALID, 0, "--count: between 1 and %d", FORKS_MAX);
+    return value_nth_key(o->idempotency_key, o->count, key, err);
+}
+
+static int cmd_fork(const struct cli_opts *o, const struct args *a)
+{
+    struct cl_err err = {0};
+    char key[VALUE_NAME];
+    uint64_t made = 0;
+    CL_AUTO(spec_freep) struct spec *spec = NULL;
+    CL_AUTO(client_freep) struct client *client = NULL;
+    Cloche__V1__ForkRequest req = CLOCHE__V1__FORK_REQUEST__INIT;
+    if (check_forks(o, key, &err) < 0 || spec_new(o, NULL, a, &spec, &err) < 0 ||
+        client_open(o, &client, &err) < 0)
+        return cli_report(&err);
+    req.sandbox_id = pb_text(a->pos[0]);
+    req.ttl_ns = o->ttl;
+    req.n_labels = spec->job.n_labels;
+    req.labels = spec->job.labels;
+    req.idempotency_key = key;
+    while (made < o->count) {
+        if (value_nth_key(o->idempotency_key, made + 1, key, &err) == 0 &&
+            fork_once(o, client, &req, &made, &err) == 0)
+            continue;
+        if (made > 0)
+            (void)cl_wrap(&err, "made %" PRIu64 " of %" PRIu64 " forks", made, o->count);
+        return cli_report(&err);
+    }
+    return EXIT_OK;
+}
+
 static const struct arg_opt create_opts[] = {
     OPT_JSON,
     OPTS_RESOURCES,
@@ -253,6 +335,16 @@ static const struct arg_opt resume_opts[] = {
     OPT_JSON,
     {"ttl", 0, ARG_DURATION, OPT(ttl), "10m",
      "idle time to live from now on (default: as before, at most 24 h)"}};
+static const struct arg_opt fork_opts[] = {
+    OPT_JSON,
+    {"count", 'n', ARG_U64, OPT(count), "N",
+     "how many to make, one after the other, 1-64 (default 1)"},
+    {"ttl", 0, ARG_DURATION, OPT(ttl), "10m",
+     "idle time after which each ends (default: that of SANDBOX, at most 24 h)"},
+    {"label", 'l', ARG_LIST, OPT(labels), "k=v", "a label; repeatable (default: those of SANDBOX)"},
+    {"idempotency-key", 0, ARG_STRING, OPT(idempotency_key), "KEY",
+     "the same key within 24 h is the same sandboxes"},
+};
 static const struct arg_opt exec_opts[] = {OPTS_COMMAND};
 
 const struct cli_command sandbox_commands[] = {
@@ -290,6 +382,20 @@ const struct cli_command sandbox_commands[] = {
      "  cloche sandbox resume sbx_01... && cloche exec sbx_01... -- uptime\n"
      "  cloche sandbox resume --ttl 1h sbx_01...\n",
      SPEC(resume_opts, 1, 1), cmd_resume, false},
+    {"sandbox fork", "[OPTIONS] SANDBOX", "make running copies of a sandbox as it is now",
+     "A copy has the memory, processes, files and variables of `cloche repl` that SANDBOX has at "
+     "that\n"
+     "moment; both go on from there, and neither sees what the other does.  It counts against the "
+     "quota\n"
+     "as one that is created.  Prints each id, or with --json each sandbox, as a line when it "
+     "runs.\n\n"
+     "With --count the copies are made one after the other, each of its own moment.  When one "
+     "cannot be\n"
+     "made, those before it have been printed and stay; the error says how many they are.\n\n"
+     "  id=$(cloche sandbox fork sbx_01...)\n"
+     "  for id in $(cloche sandbox fork -n 4 sbx_01...); do cloche exec $id -- ./try; done\n"
+     "  cloche sandbox list --json | jq '.[] | select(.forked_from == \"sbx_01...\").id'\n",
+     SPEC(fork_opts, 1, 1), cmd_fork, false},
     {"rm", "SANDBOX...", "end sandboxes and drop what they hold", NULL,
      SPEC(json_opts, 1, ARGS_POS), cmd_end, false},
 };

@@ -106,6 +106,18 @@ int value_idle(const char *text, struct value_idle *ret, struct cl_err *err)
                    "--on-idle '%.40s': want end, pause or pause-until-resumed", text);
 }
 
+int value_nth_key(const char *key, uint64_t n, char out[static VALUE_NAME], struct cl_err *err)
+{
+    char tail[VALUE_TEXT] = "";
+    if (key && key[0] && n > 1)
+        (void)snprintf(tail, sizeof tail, ".%" PRIu64, n);
+    if (key && strlen(key) + strlen(tail) >= VALUE_NAME)
+        return cl_fail(err, CL_E_INVALID, 0, "--idempotency-key: at most %zu bytes",
+                       VALUE_NAME - 1 - strlen(tail));
+    (void)snprintf(out, VALUE_NAME, "%s%s", key ? key : "", tail);
+    return 0;
+}
+
 void value_bytes_text(uint64_t bytes, char out[static VALUE_TEXT])
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};

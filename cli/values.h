@@ -44,6 +44,11 @@ struct value_idle {
 };
 int value_idle(const char *text, struct value_idle *ret, struct cl_err *err) CL_MUST;
 
+/* The idempotency key of the n-th (1...) of several things that one key names: KEY, KEY.2, KEY.3;
+ * "" when there is no key.  INVALID when it would be longer than one may be. */
+int value_nth_key(const char *key, uint64_t n, char out[static VALUE_NAME],
+                  struct cl_err *err) CL_MUST;
+
 /* "512 MiB", "3 KiB", "17 B". */
 void value_bytes_text(uint64_t bytes, char out[static VALUE_TEXT]);
 /* "0.4 us", "23.9 us", "1234.5 us". */
