@@ -1,5 +1,5 @@
 /* mcp/box.c - sandboxes: whose they are, the default one of a session, and the tools that make,
- * list, pause, resume and end them.
+ * list, pause, resume, copy and end them.
  *
  * A sandbox belongs to the principal that made it, by a label that the scheduler keeps; another's,
  * and one that never was, are answered alike.  A session's default sandbox is made with an
@@ -403,6 +403,8 @@ static json_t *box_json(const Cloche__V1__Sandbox *m)
         json_string(m->on_idle == CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE ? "pause" : "end"));
     if (m->image_bytes)
         mcp_json_set(o, "image_bytes", json_integer((json_int_t)m->image_bytes));
+    if (m->forked_from[0])
+        mcp_json_set(o, "forked_from", json_string(m->forked_from));
     if (m->network_grant) {
         json_t *rules = json_array();
         for (size_t i = 0; i < m->network_grant->n_allow; i++)
@@ -598,6 +600,44 @@ static void resume_box(struct mcp_call *c)
 void mcp_tool_sandbox_resume(struct mcp_call *c)
 {
     mcp_box_check(c, mcp_json_text(c->args, "sandbox_id"), resume_box);
+}
+
+static void on_forked(struct mcp_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
+{
+    if (err) {
+        fail_asked(c, err);
+        return;
+    }
+    const Cloche__V1__Sandbox *m = ((const Cloche__V1__ForkResponse *)reply)->sandbox;
+    remember_owner(c, m->id);
+    struct mcp_result r = {
+        .structured = box_json(m),
+        .text = cl_asprintf("sandbox_id: %s (a copy of %s; pass it to the other tools)", m->id,
+                            c->box)};
+    mcp_end_tool(c, &r);
+}
+
+/* With no label but its owner's: a name goes on to find the copied one only, and a copy of one that
+ * is shared is its maker's. */
+static void fork_box(struct mcp_call *c)
+{
+    static const struct mcp_method_of fork = MCP_RPC("SandboxService", "Fork", fork_response);
+    Cloche__V1__ForkRequest m = CLOCHE__V1__FORK_REQUEST__INIT;
+    Cloche__V1__Label owner = CLOCHE__V1__LABEL__INIT, *labels[] = {&owner};
+    owner.key = mcp_pb(label_owner);
+    owner.value = c->who.principal;
+    m.sandbox_id = c->box;
+    m.ttl_ns = mcp_seconds_ns(c->args, "ttl_seconds", 0);
+    m.labels = labels;
+    m.n_labels = CL_COUNT(labels);
+    mcp_progress(c, "copying the sandbox");
+    ask_patiently(c,
+                  &(struct mcp_ask_spec){.method = &fork, .request = &m.base, .on_end = on_forked});
+}
+
+void mcp_tool_sandbox_fork(struct mcp_call *c)
+{
+    mcp_box_check(c, mcp_json_text(c->args, "sandbox_id"), fork_box);
 }
 
 /* --- stdio --------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@
 mcp_run_fn mcp_tool_run_code, mcp_tool_exec, mcp_tool_exec_start, mcp_tool_exec_poll,
     mcp_tool_exec_signal;
 mcp_run_fn mcp_tool_sandbox_create, mcp_tool_sandbox_list, mcp_tool_sandbox_kill,
-    mcp_tool_sandbox_pause, mcp_tool_sandbox_resume;
+    mcp_tool_sandbox_pause, mcp_tool_sandbox_resume, mcp_tool_sandbox_fork;
 /* Those of aliases: of a sandbox that the caller named. */
 mcp_run_fn mcp_tool_sandbox_start, mcp_tool_sandbox_stop;
 mcp_run_fn mcp_tool_file_read, mcp_tool_file_write, mcp_tool_file_list, mcp_tool_port_url;

@@ -30,13 +30,28 @@ static void capture(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const tools[] = {
-        "run_code",           "exec",           "exec_start",         "exec_poll",
-        "exec_signal",        "sandbox_create", "sandbox_list",       "sandbox_kill",
-        "sandbox_pause",      "sandbox_resume", "file_read",          "file_write",
-        "file_list",          "port_url",       "create-python-repl", "run-python-in-repl",
-        "sandbox_start",      "sandbox_stop",   "sandbox_run_code",   "sandbox_run_command",
-        "sandbox_get_metrics"};
+    static const char *const tools[] = {"run_code",
+                                        "exec",
+                                        "exec_start",
+                                        "exec_poll",
+                                        "exec_signal",
+                                        "sandbox_create",
+                                        "sandbox_list",
+                                        "sandbox_kill",
+                                        "sandbox_pause",
+                                        "sandbox_resume",
+                                        "file_read",
+                                        "file_write",
+                                        "file_list",
+                                        "port_url",
+                                        "create-python-repl",
+                                        "run-python-in-repl",
+                                        "sandbox_start",
+                                        "sandbox_stop",
+                                        "sandbox_run_code",
+                                        "sandbox_run_command",
+                                        "sandbox_get_metrics",
+                                        "sandbox_fork"};
     static struct mcp_catalog *catalog;
     json_t *args = NULL;
     if (!catalog)

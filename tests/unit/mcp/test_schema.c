@@ -62,6 +62,19 @@ static void test_pausing_is_for_a_sandbox_that_is_named(void **state)
     arguments("sandbox_create", "{\"on_idle\":\"sleep\"}", "on_idle: want one of end, pause");
 }
 
+static void test_a_copy_is_of_a_sandbox_that_is_named(void **state)
+{
+    (void)state;
+    arguments("sandbox_fork", "{\"sandbox_id\":\"sbx_1\"}", NULL);
+    arguments("sandbox_fork", "{\"sandbox_id\":\"sbx_1\",\"ttl_seconds\":86400}", NULL);
+    arguments("sandbox_fork", "{\"sandbox_id\":\"sbx_1\",\"ttl_seconds\":86401}",
+              "ttl_seconds: between 1 and 86400");
+    arguments("sandbox_fork", "{\"ttl_seconds\":60}", "sandbox_id: is missing and required");
+    arguments("sandbox_fork", "{\"sandbox_id\":7}", "sandbox_id: want a string");
+    arguments("sandbox_fork", "{\"sandbox_id\":\"sbx_1\",\"count\":2}",
+              "count: this tool has none of that name");
+}
+
 static void test_an_address_is_of_a_port_that_there_is(void **state)
 {
     (void)state;
@@ -83,6 +96,7 @@ static void test_what_may_be_repeated_and_what_destroys(void **state)
     (void)state;
     hints("sandbox_pause", false, false, true);
     hints("sandbox_resume", false, false, true);
+    hints("sandbox_fork", false, false, false);
     hints("sandbox_kill", false, true, true);
     hints("sandbox_list", true, false, true);
     hints("exec", false, true, false);
@@ -93,7 +107,7 @@ static void test_every_tool_teaches(void **state)
     (void)state;
     char next[16];
     json_t *page = mcp_catalog_page(catalog, NULL, next);
-    assert_true(json_array_size(page) >= 14);
+    assert_true(json_array_size(page) >= 15);
     assert_string_equal(next, "");
     for (size_t i = 0; i < json_array_size(page); i++) {
         const json_t *t = json_array_get(page, i), *p;
@@ -149,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arguments_are_checked_against_what_the_model_is_told),
         cmocka_unit_test(test_pausing_is_for_a_sandbox_that_is_named),
+        cmocka_unit_test(test_a_copy_is_of_a_sandbox_that_is_named),
         cmocka_unit_test(test_an_address_is_of_a_port_that_there_is),
         cmocka_unit_test(test_what_may_be_repeated_and_what_destroys),
         cmocka_unit_test(test_every_tool_teaches),
