@@ -223,6 +223,47 @@ def rests(c, box):
 
 
 @suite.scenario
+def forks_sandboxes(c):
+    box = c.json("sandbox", "create", "base", "--label", "k=v")
+    equal("one that is made anew is no copy", box["forked_from"], "")
+    box = box["id"]
+    exits("a file is written", c("exec", box, "--", "sh", "-c", "echo one > /tmp/n"), 0)
+    p = c("sandbox", "fork", "-n", "2", box)
+    copies = p.stdout.decode().split()
+    check("fork prints an id a line", p.returncode == 0 and len({box, *copies}) == 3 and all(i.startswith("sbx_") for i in copies), p)
+    for one in copies:
+        exits("a copy has the file", c("exec", one, "--", "cat", "/tmp/n"), 0, b"one\n")
+        row = c.json("sandbox", "get", one)
+        equal("… runs, and tells of whom it is a copy", (row["state"], row["forked_from"], row["labels"]), ("running", box, {"k": "v"}))
+    out = c("sandbox", "get", copies[0]).stdout.decode()
+    check("… on a screen too", box in next(line for line in out.splitlines() if line.startswith("forked from")), out)
+    exits("one changes it", c("exec", copies[0], "--", "sh", "-c", "echo two > /tmp/n; cat /tmp/n"), 0, b"two\n")
+    for other in (box, copies[1]):
+        exits("… and the others do not see that", c("exec", other, "--", "cat", "/tmp/n"), 0, b"one\n")
+    third = c.json("sandbox", "fork", copies[0], "--ttl", "10m", "--label", "of=mine", "--idempotency-key", "third")
+    equal("a copy can be copied, with labels of its own", (third["forked_from"], third["labels"]), (copies[0], {"of": "mine"}))
+    exits("… as it is now", c("exec", third["id"], "--", "cat", "/tmp/n"), 0, b"two\n")
+    again = c("sandbox", "fork", copies[0], "--ttl", "10m", "--label", "of=mine", "--idempotency-key", "third")
+    exits("the same key is the same copy", again, 0, third["id"].encode() + b"\n")
+    exits("none is no number of copies", c("sandbox", "fork", "-n", "0", box), 1, b"", err="--count: between 1 and 64")
+    exits("nor are too many", c("sandbox", "fork", "-n", "65", box), 1, b"", err="--count: between 1 and 64")
+    exits("all of them end", c("rm", box, *copies, third["id"]), 0)
+    exits("of what has ended there is no copy", c("sandbox", "fork", box), 1, b"", err="remedy:")
+
+
+@suite.scenario
+def forks_until_the_quota(c):
+    exits("a tenant has room for two", c("tenant", "create", "twins", "--max-sandboxes", "2", "--rate", "100/s"), 0)
+    env = {"CLOCHE_API_KEY": c.json("key", "create", "twins")["key"]}
+    box = c.json("sandbox", "create", "base", env=env)["id"]
+    p = c("sandbox", "fork", "--count", "3", "--json", box, env=env)
+    rows = [json.loads(line) for line in p.stdout.splitlines()]
+    equal("what was made before a refusal is printed and stays", [(r["forked_from"], c.json("sandbox", "get", r["id"], env=env)["state"]) for r in rows], [(box, "running")])
+    exits("… and the refusal says how many they are", p, 1, err="made 1 of 3 forks: ")
+    exits("both end", c("rm", box, rows[0]["id"], env=env), 0)
+
+
+@suite.scenario
 def has_tenants(c):
     exits("a tenant is made", c("tenant", "create", "acme", "--max-sandboxes", "1", "--rate", "100/s"), 0)
     made = c.json("key", "create", "acme")

@@ -100,6 +100,31 @@ def a_pause_keeps_the_state(c):
 
 
 @suite.scenario
+def a_fork_is_a_copy(c):
+    a = agent(c, "fork", LEGACY)
+    box = a.tool("run_code", code="x = 41\nopen('/tmp/note', 'w').write('kept')", timeout_seconds=60).data["sandbox_id"]
+    made = a.tool("sandbox_fork", sandbox_id=box, ttl_seconds=600)
+    copy = made.data["sandbox_id"]
+    equal("a copy runs, and is told of whom it is one", (made.failed, made.data["state"], made.data["forked_from"], copy != box), (False, "running", box, True))
+    check("… in the text too, with how to go on", copy in made.text and box in made.text and "pass it" in made.text, made.text)
+    rows = {s["sandbox_id"]: s.get("forked_from") for s in a.tool("sandbox_list").data["sandboxes"]}
+    equal("the list shows both", rows, {box: None, copy: box})
+    equal("it has the variables", a.tool("run_code", sandbox_id=copy, code="x += 1; x").data["result"], "42")
+    equal("and the files", a.tool("file_read", sandbox_id=copy, path="/tmp/note").data["content"], "kept")
+    a.tool("file_write", sandbox_id=copy, path="/tmp/note", content="changed")
+    equal("what the copy does the other does not see", (a.tool("run_code", code="x").data["result"], a.tool("file_read", path="/tmp/note").data["content"]), ("41", "kept"))
+    equal("the session goes on in its own", a.tool("run_code", code="x").data["sandbox_id"], box)
+    a.tool("sandbox_kill", sandbox_id=box)
+    equal("the end of the one is not the other's", a.tool("run_code", sandbox_id=copy, code="x").data["result"], "42")
+    gone = a.tool("sandbox_fork", sandbox_id=box)
+    check("of one that has ended there is none", gone.failed and "no live sandbox" in gone.text, gone.text)
+    stranger = Mcp(c.mcp_url, c.tenant("stranger").key)
+    theirs = stranger.tool("sandbox_fork", sandbox_id=copy)
+    equal("another's is answered like one that never was", theirs.text.replace(copy, "ID"), gone.text.replace(box, "ID"))
+    equal("it ends", a.tool("sandbox_kill", sandbox_id=copy).data["killed"], True)
+
+
+@suite.scenario
 def nothing_is_kept(c):
     for name in c.tenant_names():
         boxes = c.client(c.key(name).secret).sandboxes
