@@ -341,7 +341,7 @@ static const struct arg_opt fork_opts[] = {
      "how many to make, one after the other, 1-64 (default 1)"},
     {"ttl", 0, ARG_DURATION, OPT(ttl), "10m",
      "idle time after which each ends (default: that of SANDBOX, at most 24 h)"},
-    {"label", 'l', ARG_LIST, OPT(labels), "k=v", "a label; repeatable (default: those of SANDBOX)"},
+    {"label", 'l', ARG_LIST, OPT(labels), "k=v", "a label; repeatable"},
     {"idempotency-key", 0, ARG_STRING, OPT(idempotency_key), "KEY",
      "the same key within 24 h is the same sandboxes"},
 };
