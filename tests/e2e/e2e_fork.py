@@ -14,7 +14,7 @@ suite = Suite("fork")
 check, equal = suite.check, suite.equal
 SERVER = "import http.server; http.server.HTTPServer(('127.0.0.1', 8000), http.server.SimpleHTTPRequestHandler).serve_forever()"
 # Prints far more than anybody who does not listen gives credit for, and says in a file that it goes on.
-TALKER = "i=0; while :; do i=$((i+1)); echo $i > /tmp/talks; head -c 3000 /dev/zero | tr '\\0' x; echo; sleep 0.005; done"
+TALKER = "l=$(head -c 3000 /dev/zero | tr '\\0' x); i=0; while :; do i=$((i+1)); echo $i > /tmp/talks; echo $l; [ $((i % 20)) != 0 ] || sleep 0.1; done"
 
 
 def said(box, *argv):

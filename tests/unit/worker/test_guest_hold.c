@@ -1,0 +1,391 @@
+/* tests/unit/worker/test_guest_hold.c - worker/guest.h: a channel that is held, and that of a copy.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "proto/guest_frame.h"
+#include "worker/guest.h"
+
+static const Cloche__V1__GuestChannel OUT = CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_STDOUT;
+static const Cloche__V1__GuestChannel IN = CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_STDIN;
+
+static struct bench {
+    struct cl_loop *loop;
+    struct guest *guest;
+    int ours, agent; /* both ends of the channel */
+    struct guest_past past;
+    unsigned held;
+    bool broken;
+    struct cl_err why;
+} b;
+
+static void on_pong(void *arg, const Cloche__V1__GuestPong *pong)
+{
+    (void)arg, (void)pong;
+    cl_loop_stop(b.loop);
+}
+
+static void on_held(void *arg, const struct guest_past *past)
+{
+    (void)arg;
+    b.held++;
+    b.past = *past;
+    cl_loop_stop(b.loop);
+}
+
+static void on_broken(void *arg, const struct cl_err *why)
+{
+    (void)arg;
+    b.broken = true;
+    b.why = *why;
+    cl_loop_stop(b.loop);
+}
+
+static void on_frame(void *arg, const Cloche__V1__GuestFrame *frame)
+{
+    (void)arg, (void)frame;
+}
+
+static void on_room(void *arg)
+{
+    (void)arg;
+}
+
+static void on_close(void *arg, const struct cl_err *why)
+{
+    (void)arg, (void)why;
+}
+
+static void begin(uint64_t first_stream)
+{
+    static const struct guest_events events = {
+        .on_pong = on_pong, .on_held = on_held, .on_broken = on_broken};
+    int pair[2];
+    b = (struct bench){0};
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    b.ours = pair[0];
+    b.agent = pair[1];
+    assert_int_equal(cl_loop_new(&b.loop, NULL), 0);
+    assert_int_equal(guest_new(b.loop, pair[0], first_stream, &events, NULL, &b.guest, NULL), 0);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    begin(GUEST_STREAMS_BOOTED);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    struct cl_err why = {0};
+    (void)cl_fail(&why, CL_E_CANCELLED, 0, "over");
+    guest_free(b.guest, &why);
+    cl_loop_free(b.loop);
+    (void)close(b.ours);
+    (void)close(b.agent);
+    return 0;
+}
+
+/* --- what the worker says: a letter and the stream of each frame that has come ------------------
+ */
+
+static char letter_of(const Cloche__V1__GuestFrame *f)
+{
+    switch ((int)f->body_case) {
+    case CLOCHE__V1__GUEST_FRAME__BODY_EXEC:
+        return 'E';
+    case CLOCHE__V1__GUEST_FRAME__BODY_FILE_OP:
+        return 'F';
+    case CLOCHE__V1__GUEST_FRAME__BODY_DIAL:
+        return 'D';
+    case CLOCHE__V1__GUEST_FRAME__BODY_DATA:
+        return 'd';
+    case CLOCHE__V1__GUEST_FRAME__BODY_WINDOW:
+        return 'w';
+    case CLOCHE__V1__GUEST_FRAME__BODY_RESET:
+        return 'r';
+    case CLOCHE__V1__GUEST_FRAME__BODY_PING:
+        return 'p';
+    case CLOCHE__V1__GUEST_FRAME__BODY_HOLD:
+        return '[';
+    case CLOCHE__V1__GUEST_FRAME__BODY_RELEASE:
+        return ']';
+    default:
+        return '?';
+    }
+}
+
+static const char *said(void)
+{
+    static char text[256];
+    static uint8_t bytes[1 << 16];
+    ssize_t n = recv(b.agent, bytes, sizeof bytes, MSG_DONTWAIT);
+    size_t at = 0, len = 0;
+    text[0] = '\0';
+    while (n > 0 && at < (size_t)n) {
+        struct cl_arena *arena;
+        const Cloche__V1__GuestFrame *f;
+        size_t used;
+        assert_int_equal(cl_arena_new(1 << 20, &arena, NULL), 0);
+        assert_int_equal(guest_frame_parse(bytes + at, (size_t)n - at, GUEST_COMMAND_MAX, arena, &f,
+                                           &used, NULL),
+                         0);
+        assert_non_null(f); /* whole frames only */
+        len += (size_t)snprintf(text + len, sizeof text - len, f->stream ? "%c%llu " : "%c ",
+                                letter_of(f), (unsigned long long)f->stream);
+        at += used;
+        cl_arena_free(arena);
+    }
+    return text;
+}
+
+/* --- what the agent says ------------------------------------------------------------------------
+ */
+
+static void say(const Cloche__V1__GuestFrame *frame)
+{
+    struct cl_buf buf;
+    cl_buf_init(&buf, GUEST_FRAME_MAX);
+    assert_int_equal(guest_frame_pack(&buf, frame, GUEST_FRAME_MAX, NULL), 0);
+    assert_int_equal(write(b.agent, buf.data, buf.len), (ssize_t)buf.len);
+    cl_buf_fini(&buf);
+}
+
+static void say_held(void)
+{
+    Cloche__V1__GuestHeld body = CLOCHE__V1__GUEST_HELD__INIT;
+    GUEST_FRAME(frame, 0, HELD, held, &body);
+    say(&frame);
+}
+
+static void say_pong(void)
+{
+    Cloche__V1__GuestPong body = CLOCHE__V1__GUEST_PONG__INIT;
+    GUEST_FRAME(frame, 0, PONG, pong, &body);
+    say(&frame);
+}
+
+static void say_data(uint64_t stream, size_t n)
+{
+    static uint8_t bytes[GUEST_DATA_MAX];
+    Cloche__V1__GuestData data = CLOCHE__V1__GUEST_DATA__INIT;
+    data.channel = OUT;
+    data.bytes.data = bytes;
+    data.bytes.len = n;
+    GUEST_FRAME(frame, stream, DATA, data, &data);
+    say(&frame);
+}
+
+static void say_ended(uint64_t stream)
+{
+    Cloche__V1__GuestExecEnded body = CLOCHE__V1__GUEST_EXEC_ENDED__INIT;
+    GUEST_FRAME(frame, stream, EXEC_ENDED, exec_ended, &body);
+    say(&frame);
+}
+
+static void hear(void)
+{
+    say_pong();
+    cl_loop_run(b.loop);
+}
+
+/* --- streams ------------------------------------------------------------------------------------
+ */
+
+static struct guest_stream *open_stream(Cloche__V1__GuestFrame *frame)
+{
+    static const struct guest_stream_events events = {on_frame, on_room, on_close};
+    struct guest_stream *s;
+    assert_int_equal(guest_open(b.guest, frame, &events, NULL, &s, NULL), 0);
+    return s;
+}
+
+static struct guest_stream *open_exec(void)
+{
+    Cloche__V1__GuestExec exec = CLOCHE__V1__GUEST_EXEC__INIT;
+    GUEST_FRAME(frame, 0, EXEC, exec, &exec);
+    return open_stream(&frame);
+}
+
+static void open_file(void)
+{
+    Cloche__V1__GuestFileOp op = CLOCHE__V1__GUEST_FILE_OP__INIT;
+    GUEST_FRAME(frame, 0, FILE_OP, file_op, &op);
+    (void)open_stream(&frame);
+}
+
+static void open_dial(void)
+{
+    Cloche__V1__GuestDial dial = CLOCHE__V1__GUEST_DIAL__INIT;
+    GUEST_FRAME(frame, 0, DIAL, dial, &dial);
+    (void)open_stream(&frame);
+}
+
+static void hold(void)
+{
+    assert_int_equal(guest_hold(b.guest, NULL), 0);
+    say_held();
+    cl_loop_run(b.loop);
+}
+
+/* --- tests --------------------------------------------------------------------------------------
+ */
+
+static void test_nothing_is_sent_while_it_is_held(void **state)
+{
+    (void)state;
+    struct guest_stream *s = open_exec();
+    assert_int_equal(guest_hold(b.guest, NULL), 0);
+    assert_int_equal(guest_stream_write(s, IN, "x", 1, false), 1);
+    assert_int_equal(guest_ping(b.guest, 1, NULL), 0);
+    assert_string_equal(said(), "E1 [ ");
+    say_held();
+    cl_loop_run(b.loop);
+    assert_int_equal(b.held, 1);
+    (void)open_exec();
+    assert_string_equal(said(), "");
+    assert_int_equal(guest_release(b.guest, NULL), 0);
+    assert_string_equal(said(), "] d1 p E2 ");
+    assert_int_equal(guest_ping(b.guest, 2, NULL), 0);
+    assert_string_equal(said(), "p ");
+}
+
+static void test_the_past_is_what_the_agent_has_open(void **state)
+{
+    (void)state;
+    (void)open_exec();                           /* 1: stays */
+    (void)open_exec();                           /* 2: ends before */
+    open_file();                                 /* 3 */
+    open_dial();                                 /* 4 */
+    (void)open_exec();                           /* 5: its end crosses the hold */
+    struct guest_stream *given_up = open_exec(); /* 6: given up, which the agent does not hear */
+    struct guest_stream *heard_of = open_exec(); /* 7: given up, which it does */
+    guest_stream_reset(heard_of, "not needed");
+    say_ended(2);
+    hear();
+    assert_int_equal(guest_hold(b.guest, NULL), 0);
+    (void)open_exec(); /* 8: after it */
+    guest_stream_reset(given_up, "not needed");
+    say_ended(5);
+    say_held();
+    cl_loop_run(b.loop);
+    uint64_t seen = 0, ends = 0;
+    for (size_t i = 0; i < b.past.n; i++) {
+        seen |= UINT64_C(1) << b.past.streams[i].id;
+        ends |= b.past.streams[i].ends ? UINT64_C(1) << b.past.streams[i].id : 0;
+    }
+    assert_int_equal(seen, 1 << 1 | 1 << 3 | 1 << 4 | 1 << 6);
+    assert_int_equal(ends, 1 << 3 | 1 << 4);
+    assert_int_equal(b.past.n, 4);
+    assert_int_equal(b.past.next_stream, 8);
+}
+
+static void test_it_can_be_held_again(void **state)
+{
+    (void)state;
+    for (unsigned i = 1; i <= 3; i++) {
+        hold();
+        assert_int_equal(b.held, i);
+        assert_int_equal(guest_release(b.guest, NULL), 0);
+        hear();
+    }
+    assert_string_equal(said(), "[ ] [ ] [ ] ");
+    assert_false(b.broken);
+}
+
+static void test_a_hold_can_be_given_up(void **state)
+{
+    (void)state;
+    assert_int_equal(guest_hold(b.guest, NULL), 0);
+    assert_int_equal(guest_ping(b.guest, 1, NULL), 0);
+    assert_int_equal(guest_release(b.guest, NULL), 0);
+    assert_string_equal(said(), "[ ] p ");
+    say_held(); /* late, and of that one */
+    hear();
+    assert_false(b.broken);
+    assert_int_equal(b.held, 0);
+    hold();
+    assert_int_equal(b.held, 1);
+}
+
+static void test_who_speaks_while_it_is_held_is_broken(void **state)
+{
+    (void)state;
+    hold();
+    say_pong();
+    cl_loop_run(b.loop);
+    assert_true(b.broken);
+    assert_int_equal(b.why.code, CL_E_PEER);
+}
+
+static void test_who_holds_unasked_is_broken(void **state)
+{
+    (void)state;
+    say_held();
+    cl_loop_run(b.loop);
+    assert_true(b.broken);
+    assert_int_equal(b.why.code, CL_E_PEER);
+}
+
+static void test_a_copy_drains_what_runs_and_ends_transfers(void **state)
+{
+    (void)state;
+    (void)open_exec();
+    open_file();
+    open_dial();
+    hold();
+    struct guest_past past = b.past;
+    (void)tear_down(NULL);
+    begin(past.next_stream);
+    assert_int_equal(guest_release_copy(b.guest, &past, NULL), 0);
+    assert_string_equal(said(), "] w1 r2 r3 ");
+    (void)open_exec();
+    assert_string_equal(said(), "E4 ");
+    say_data(1, GUEST_DATA_MAX);
+    hear();
+    assert_string_equal(said(), "");
+    say_data(1, GUEST_DATA_MAX);
+    hear();
+    assert_string_equal(said(), "w1 "); /* a quarter of the window at a time */
+    for (int i = 0; i < 64; i++) {      /* many windows */
+        say_data(1, GUEST_DATA_MAX);
+        hear();
+    }
+    assert_int_equal(strlen(said()), 32 * strlen("w1 "));
+    say_ended(1);
+    say_data(1, GUEST_DATA_MAX); /* what comes then is stale */
+    say_data(1, GUEST_DATA_MAX);
+    say_data(3, GUEST_DATA_MAX);
+    hear();
+    assert_string_equal(said(), "");
+    assert_false(b.broken);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_nothing_is_sent_while_it_is_held, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_past_is_what_the_agent_has_open, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_it_can_be_held_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_hold_can_be_given_up, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_who_speaks_while_it_is_held_is_broken, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_who_holds_unasked_is_broken, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_copy_drains_what_runs_and_ends_transfers, set_up,
+                                        tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
