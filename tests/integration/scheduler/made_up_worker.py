@@ -31,11 +31,12 @@ class Cluster(harness.Cluster):
 
 
 class Worker:
-    def __init__(self, cluster, minor=MINOR, worker_id="wrk_" + 26 * "0", **load):
+    def __init__(self, cluster, minor=MINOR, worker_id="wrk_" + 26 * "0", forks=True, **load):
         self.target, self.minor, self.id = f"unix:{cluster.dir}/worker.sock", minor, worker_id
         self.load = wpb.WorkerLoad(**{"capacity_vcpu_milli": 64000, "capacity_memory_mib": 65536, "slots": 64, **load})
         self.units, self.ends, self.asked = {}, [], []  # unit id -> RunningUnit, paused or not
-        self.assigned, self.acked = [], []
+        self.assigned, self.acked, self.forks = [], [], forks
+        self.refuses = {}  # unit that a fork is of -> AssignAnswer, UnitEnded, or "silence"
         self.answers = {kind: wpb.ExecAnswer() for kind in ("pause", "resume", "extend", "list", "signal", "resize", "context", "stats")}
         self.answers["start"] = lambda m: wpb.ExecAnswer(exec_id=m.start.exec_id)
         self.answers["file"] = wpb.ExecAnswer(files=[pb.FileInfo(name="made up")])
@@ -53,7 +54,7 @@ class Worker:
                                              response_deserializer=wpb.SessionResponse.FromString)
         self.send(hello=wpb.WorkerHello(protocol_major=1, protocol_minor_max=self.minor, build="made up", worker_id=self.id,
                                         hostname="nowhere", driver="none", load=self.load, running=self.units.values(),
-                                        guest_separation=pb.GUEST_SEPARATION_ISOLATED))
+                                        guest_separation=pb.GUEST_SEPARATION_ISOLATED, forks=self.forks))
         self.send(load=self.load)
         self.call = session(iter(self.out.get, None))
         self.thread = threading.Thread(target=self._read, args=(self.call,), daemon=True)
@@ -87,9 +88,17 @@ class Worker:
 
     def _on_assign(self, m):
         self.assigned.append(m)
+        refusal = self.refuses.get(m.fork_of)
+        if isinstance(refusal, wpb.AssignAnswer):
+            self.send(assigned=wpb.AssignAnswer(lease_id=m.lease_id, fence=m.fence, refused=refusal.refused, permanent=refusal.permanent))
+            return
         self.units[m.unit_id] = wpb.RunningUnit(tenant=m.tenant, unit_id=m.unit_id, lease_id=m.lease_id, fence=m.fence,
                                                 driver="none")
         self.send(assigned=wpb.AssignAnswer(lease_id=m.lease_id, fence=m.fence))
+        if isinstance(refusal, wpb.UnitEnded):
+            self.end(m.unit_id, refusal.result.outcome, refusal.result.reason, refusal.result.message)
+        if refusal:
+            return
         self.send(started=wpb.UnitStarted(lease_id=m.lease_id, fence=m.fence, source="warm", vm="vm", image_key="0" * 64,
                                           driver="none"))
 
@@ -163,10 +172,10 @@ class Worker:
         u = self.units[unit_id]
         self.send(idle=wpb.UnitIdle(lease_id=u.lease_id, fence=u.fence))
 
-    def end(self, unit_id, outcome, reason):
+    def end(self, unit_id, outcome, reason, message="made up"):
         u = self.units.pop(unit_id)
         self.send(ended=wpb.UnitEnded(tenant=u.tenant, unit_id=u.unit_id, lease_id=u.lease_id, fence=u.fence, code_started=True,
-                                      result=pb.ExecResult(outcome=outcome, reason=reason, message="made up")))
+                                      result=pb.ExecResult(outcome=outcome, reason=reason, message=message)))
 
     def asked_for(self, kind):
         return [m for m in self.asked if m.WhichOneof("what") == kind]
