@@ -19,7 +19,11 @@
 #include "worker/qmp.h"
 #include "worker/vm_base.h"
 
-enum { QMP_LINES_PER_TURN = 32 };
+enum {
+    QMP_LINES_PER_TURN = 32,
+    CONT_TRIES = 200, /* after a save: QEMU says that it is done before it is */
+    CONT_AGAIN_MS = 10,
+};
 
 enum qemu_state {
     QEMU_SPAWNED = 1,
@@ -33,7 +37,9 @@ enum qemu_state {
 struct qemu_vm {
     struct vm base;
     enum qemu_state state;
-    bool goes_on; /* from a rest */
+    bool goes_on;   /* from a rest */
+    int cont_tries; /* left, of going on after a save; 0 once it does */
+    struct cl_timer cont_again;
     int qmp;      /* owned */
     struct cl_fd_watch qmp_watch;
     struct cl_buf qmp_in;
@@ -67,6 +73,14 @@ static void give_up(struct qemu_vm *q, enum cl_code code, const char *text)
 
 static const char cont_command[] = "{\"execute\":\"cont\"}\n";
 
+static void on_cont_again(void *arg)
+{
+    struct qemu_vm *q = arg;
+    struct cl_err err = {0};
+    if (q->state == QEMU_UP && qmp_send(q, cont_command, &err) < 0)
+        give_up(q, err.code, err.text);
+}
+
 static void on_migrated(struct qemu_vm *q)
 {
     struct cl_err err = {0};
@@ -75,17 +89,24 @@ static void on_migrated(struct qemu_vm *q)
         give_up(q, CL_E_CANCELLED, "its snapshot is made");
     } else if (q->state == QEMU_SAVING_CLONE) {
         q->state = QEMU_PAUSED;
+        q->cont_tries = CONT_TRIES;
         vm_base_finish_save(&q->base, NULL);
     } else if (q->state == QEMU_SPAWNED && q->goes_on && qmp_send(q, cont_command, &err) < 0) {
         give_up(q, err.code, err.text); /* it was saved frozen */
     }
 }
 
-/* A save that fails leaves the VM as it was: frozen, and good to go on. */
+/* A save that fails leaves the VM as it was: frozen, and good to go on.  After one that does not,
+ * its migration may not be finalized yet, and going on is refused so long. */
 static void on_failed(struct qemu_vm *q, const char *text)
 {
     struct cl_err err = {0};
     const char *why = text[0] ? text : "QEMU could not restore or save the VM";
+    if (q->state == QEMU_UP && q->cont_tries > 0) {
+        q->cont_tries--;
+        cl_timer_start(&q->cont_again, CONT_AGAIN_MS * CL_NS_PER_MS);
+        return;
+    }
     if (q->state != QEMU_SAVING_CLONE) {
         give_up(q, CL_E_GUEST, why);
         return;
@@ -99,6 +120,7 @@ static void on_qmp_line(struct qemu_vm *q, const struct qmp_line *line)
 {
     switch (line->kind) {
     case QMP_EVENT_RESUME:
+        q->cont_tries = 0;
         if (q->state == QEMU_SPAWNED && q->base.origin == VM_CLONE) {
             q->state = QEMU_UP;
             q->base.events.on_up(q->base.arg);
@@ -159,6 +181,7 @@ static void qemu_free(void *vm)
     struct qemu_vm *q = of(vm);
     vm_base_fini(&q->base);
     cl_fd_watch_fini(&q->qmp_watch);
+    cl_timer_fini(&q->cont_again);
     cl_closep(&q->qmp);
     cl_buf_fini(&q->qmp_in);
     cl_free(q);
@@ -244,6 +267,7 @@ static int start_all(struct qemu_vm *q, const struct vm_spec *spec, struct vm_fd
     if (open_ends(q, spec, far, err) < 0 ||
         vm_base_open_wire(&q->base, SOCK_DGRAM, &far->at[QEMU_FD_WIRE], err) < 0 ||
         qmp_send(q, spec->origin == VM_BOOT ? boot_commands : clone_commands, err) < 0 ||
+        cl_timer_init(&q->cont_again, q->base.process.loop, on_cont_again, q, err) < 0 ||
         cl_fd_watch_init(&q->qmp_watch, q->base.process.loop, q->qmp, CL_READ, on_qmp, q, err) < 0)
         return -1;
     return spawn(q, spec, far, err);
