@@ -40,7 +40,7 @@ struct qemu_vm {
     bool goes_on;   /* from a rest */
     int cont_tries; /* left, of going on after a save; 0 once it does */
     struct cl_timer cont_again;
-    int qmp;      /* owned */
+    int qmp; /* owned */
     struct cl_fd_watch qmp_watch;
     struct cl_buf qmp_in;
 };
