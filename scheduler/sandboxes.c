@@ -74,6 +74,8 @@ static void view_row(struct sandbox_view *o, const struct look_row *row)
     }
 }
 
+enum { MOMENT_MAX = 64 }; /* MACHINE_MOMENT of the worker, which compares it whole */
+
 /* --- Create and Fork: answer when it runs -------------------------------------------------------
  */
 
@@ -234,6 +236,8 @@ static void sandbox_fork(struct api_call *a)
         return;
     if (validate_ttl(r->ttl_ns, &err) < 0) {
         api_fail(a, &err);
+    } else if (strlen(r->moment) > MOMENT_MAX) {
+        api_fail_with(a, CL_E_INVALID, "moment: at most %d bytes", MOMENT_MAX);
     } else if (of->paused) {
         api_fail_with(a, CL_E_STATE, "the sandbox is paused; resume it first");
     } else if (!w->forks) {
@@ -248,6 +252,7 @@ static void sandbox_fork(struct api_call *a)
                                    .pause_on_idle = of->record->pause_on_idle,
                                    .wake_on_use = of->record->wake_on_use,
                                    .fork_of = of->id,
+                                   .fork_moment = r->moment,
                                    .refuse_over_quota = true,
                                    .waits = true};
         submit(a, &spec, created, a);

@@ -255,6 +255,7 @@ static int make_record(struct submission *x, const struct submit_spec *spec, str
     r.pause_on_idle = spec->pause_on_idle;
     r.wake_on_use = spec->wake_on_use;
     r.fork_of = (char *)(uintptr_t)(spec->fork_of ? spec->fork_of : "");
+    r.fork_moment = (char *)(uintptr_t)(spec->fork_moment ? spec->fork_moment : "");
     r.subject = x->a->p.subject;
     r.key_id = x->a->p.key_id;
     r.traceparent = (char *)(uintptr_t)(trace && strlen(trace) < 64 ? trace : "");

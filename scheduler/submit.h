@@ -10,10 +10,11 @@ struct submit_spec {
     enum books_kind kind;
     const Cloche__V1__JobSpec *spec; /* borrowed from the call's request */
     const char *idempotency_key;
-    uint64_t ttl_ns;     /* sandboxes */
-    bool pause_on_idle;  /* sandboxes */
-    bool wake_on_use;    /* sandboxes that do */
-    const char *fork_of; /* sandboxes: of which one it is a copy; NULL = of none */
+    uint64_t ttl_ns;         /* sandboxes */
+    bool pause_on_idle;      /* sandboxes */
+    bool wake_on_use;        /* sandboxes that do */
+    const char *fork_of;     /* sandboxes: of which one it is a copy; NULL = of none */
+    const char *fork_moment; /* ... and of which moment */
     bool refuse_over_quota;
     bool waits; /* the client waits for it: its deadline bounds the queueing */
 };

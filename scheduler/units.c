@@ -430,6 +430,7 @@ static int send_assign(struct unit *u, struct worker *w, struct cl_err *err)
     a.traceparent = u->record->traceparent;
     a.guest_separation = tenant_separation(u->tenant);
     a.fork_of = u->record->fork_of;
+    a.fork_moment = u->record->fork_moment;
     Cloche__V1__NetworkGrant grant = CLOCHE__V1__NETWORK_GRANT__INIT;
     if (spec->network_grant) {
         grant = *spec->network_grant;

@@ -101,13 +101,15 @@ static void on_copied(void *arg, struct seed *seed, const struct cl_err *err)
     cl_timer_start(&f->kick, 0);
 }
 
-int fork_start(struct cl_loop *loop, struct machine *of, const struct cl_err *why_not, fork_fn *fn,
-               void *arg, struct fork **ret_fork, struct cl_err *err)
+int fork_start(struct cl_loop *loop, struct machine *of, const char *moment,
+               const struct cl_err *why_not, fork_fn *fn, void *arg, struct fork **ret_fork,
+               struct cl_err *err)
 {
     struct fork *f = cl_zalloc(sizeof *f);
     if (!f)
         return cl_fail(err, CL_E_NOMEM, 0, "fork");
-    *f = (struct fork){.fn = fn, .arg = arg, .copy = {.done = on_copied, .arg = f}};
+    *f = (struct fork){
+        .fn = fn, .arg = arg, .copy = {.moment = moment, .done = on_copied, .arg = f}};
     cl_list_init(&f->copy.link);
     if (cl_timer_init(&f->kick, loop, on_kick, f, err) < 0) {
         cl_free(f);

@@ -30,7 +30,14 @@
 #include "worker/vm_body.h"
 #include "worker/vm_net.h"
 
-enum { MACHINE_UIDS = 4096 };
+enum {
+    MACHINE_UIDS = 4096,
+    MACHINE_MOMENT = 65, /* a moment's name, with its NUL */
+    MACHINE_KEPT_S = 30, /* since it was used last */
+    /* Of a host.  Each may take as much memory as its VM: without it whoever forks all that he has
+     * doubles it. */
+    MACHINE_KEPT_MAX = 8,
+};
 
 /* What all machines of a worker share. */
 struct machine_host {
@@ -45,6 +52,7 @@ struct machine_host {
     const struct vm_net_settings *net; /* borrowed */
     bool watch;                        /* guests tell what their user code does */
     unsigned count;                    /* machines that live */
+    unsigned kept;                     /* seeds of moments */
     uint64_t serial;                   /* for names */
 };
 
@@ -97,12 +105,14 @@ int machine_wake(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *
  * during the call, or with err; not any more once `link` is unlinked. */
 struct machine_copy {
     struct cl_list link;
+    const char *moment; /* borrowed until done; "" = any from now on */
     void (*done)(void *arg, struct seed *seed, const struct cl_err *err);
     void *arg;
 };
 /* CLAIMED: make a seed of it as it is at one moment from now on; those who ask while one is made
- * share the next.  It stands still meanwhile, and goes on.  UNIMPL where its monitor or its agent
- * cannot, STATE while it is put to rest. */
+ * share the next.  It stands still meanwhile, and goes on.  The seed of a moment that has a name is
+ * kept for MACHINE_KEPT_S, and then `done` runs inside this call.  UNIMPL where its monitor or its
+ * agent cannot, STATE while it is put to rest, UNAVAILABLE when that moment is over. */
 int machine_copy(struct machine *m, struct machine_copy *copy, struct cl_err *err) CL_MUST;
 /* What the guest that it is a copy of had counted until then; 0 when it is none. */
 void machine_watched_before(const struct machine *m, uint64_t *ret_seen, uint64_t *ret_lost);

@@ -4,10 +4,12 @@
  * is the agent's end only.  Then its monitor writes what it is, its disk is copied while it stands
  * still, and it goes on.
  */
-#include "worker/disk.h"
-#include "worker/machine_priv.h"
+#include <stdio.h>
+#include <string.h>
 
 #include "base/util.h"
+#include "worker/disk.h"
+#include "worker/machine_priv.h"
 
 static void tell(struct cl_list *copies, struct seed *seed, const struct cl_err *err)
 {
@@ -24,6 +26,65 @@ void machine_copy_over(struct machine *m, const struct cl_err *why)
     tell(&m->next_copies, NULL, why);
 }
 
+/* --- moments that have names ------------------------------------------------------------------ */
+
+static void name(char to[static MACHINE_MOMENT], const char *moment)
+{
+    (void)snprintf(to, MACHINE_MOMENT, "%s", moment);
+}
+
+void machine_forget_moment(void *machine)
+{
+    struct machine *m = machine;
+    cl_timer_stop(&m->kept_end);
+    m->host->kept -= m->kept_seed != NULL;
+    seed_unref(m->kept_seed);
+    m->kept_seed = NULL;
+}
+
+/* One that there is no room for is over at once. */
+static void keep_moment(struct machine *m, struct seed *seed)
+{
+    if (!m->now[0])
+        return;
+    machine_forget_moment(m);
+    name(m->past[m->past_at++ % MACHINE_PAST], m->kept);
+    name(m->kept, m->now);
+    if (m->host->kept >= MACHINE_KEPT_MAX)
+        return;
+    m->host->kept++;
+    m->kept_seed = seed_ref(seed);
+    cl_timer_start(&m->kept_end, MACHINE_KEPT_S * CL_NS_PER_S);
+}
+
+static bool is_over(const struct machine *m, const char *moment)
+{
+    for (size_t i = 0; i < CL_COUNT(m->past); i++)
+        if (strcmp(m->past[i], moment) == 0)
+            return true;
+    return strcmp(m->kept, moment) == 0;
+}
+
+/* Those whom the copy waits with; NULL when it cannot be of that moment. */
+static struct cl_list *find_batch(struct machine *m, const char *moment, struct cl_err *err)
+{
+    if (!moment[0])
+        return &m->next_copies;
+    if (strcmp(moment, m->now) == 0)
+        return &m->copies;
+    if (is_over(m, moment))
+        (void)cl_fail(err, CL_E_UNAVAILABLE, 0, "the moment '%s' is over: fork another", moment);
+    else if (m->next[0] && strcmp(moment, m->next) != 0)
+        (void)cl_fail(err, CL_E_UNAVAILABLE, 0, "it is copied for others; try again in a moment");
+    else {
+        name(m->next, moment);
+        return &m->next_copies;
+    }
+    return NULL;
+}
+
+/* --- a seed ----------------------------------------------------------------------------------- */
+
 /* Ask its agent to be still, for those who wait in next_copies. */
 static int begin(struct machine *m, struct cl_err *err)
 {
@@ -36,7 +97,15 @@ static int begin(struct machine *m, struct cl_err *err)
         cl_list_unlink(node);
         cl_list_push(&m->copies, node);
     }
+    name(m->now, m->next);
+    name(m->next, "");
     return 0;
+}
+
+static void give_up_next(struct machine *m, const struct cl_err *why)
+{
+    name(m->next, "");
+    tell(&m->next_copies, NULL, why);
 }
 
 /* It goes on, with a seed or without. */
@@ -58,10 +127,13 @@ static void finish(struct machine *m, const struct cl_err *why)
     if (was_frozen)
         (void)!machine_limit_cgroup(m, machine_copies(m), NULL);
     machine_goes_on(m);
+    if (!why)
+        keep_moment(m, seed);
+    name(m->now, "");
     tell(&m->copies, why ? NULL : seed, why);
     seed_unref(seed);
     if (m->state == MACHINE_CLAIMED && !cl_list_empty(&m->next_copies) && begin(m, &err) < 0)
-        tell(&m->next_copies, NULL, &err);
+        give_up_next(m, &err);
 }
 
 static void on_disk(void *arg, int fd, const struct cl_err *err)
@@ -136,9 +208,18 @@ int machine_copy(struct machine *m, struct machine_copy *copy, struct cl_err *er
     bool is_free = m->state == MACHINE_CLAIMED;
     if (!is_free && m->state != MACHINE_HOLDING && m->state != MACHINE_COPYING)
         return cl_fail(err, CL_E_STATE, 0, "it does not run");
-    cl_list_push(&m->next_copies, &copy->link);
+    if (copy->moment[0] && m->kept_seed && strcmp(copy->moment, m->kept) == 0) {
+        cl_timer_start(&m->kept_end, MACHINE_KEPT_S * CL_NS_PER_S);
+        copy->done(copy->arg, m->kept_seed, NULL);
+        return 0;
+    }
+    struct cl_list *batch = find_batch(m, copy->moment, err);
+    if (!batch)
+        return -1;
+    cl_list_push(batch, &copy->link);
     if (is_free && begin(m, err) < 0) {
         cl_list_unlink(&copy->link);
+        name(m->next, "");
         return -1;
     }
     return 0;

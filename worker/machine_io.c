@@ -53,6 +53,8 @@ static void machine_destroy(void *obj)
     cl_timer_fini(&m->timeout);
     cl_timer_fini(&m->clock);
     cl_timer_fini(&m->reap);
+    machine_forget_moment(m);
+    cl_timer_fini(&m->kept_end);
     vm_net_free(m->net);
     cl_free(m->grant);
     rest_free(m->rest);
@@ -670,6 +672,8 @@ static int give_birth(const struct birth *b, struct machine **ret_machine, struc
         rc = cl_timer_init(&m->clock, host->loop, on_clock, m, err);
     if (rc == 0)
         rc = cl_timer_init(&m->reap, host->loop, on_reap, m, err);
+    if (rc == 0)
+        rc = cl_timer_init(&m->kept_end, host->loop, machine_forget_moment, m, err);
     if (rc == 0 && host->uid_base && m->uid_slot < 0)
         rc = cl_fail(err, CL_E_TOOBIG, 0, "all %d VM uids are in use", MACHINE_UIDS);
     if (rc == 0)
@@ -808,6 +812,7 @@ void machine_stop(struct machine *m)
     m->rest = NULL;
     disk_copy_free(m->disk_copy);
     m->disk_copy = NULL;
+    machine_forget_moment(m);
     if (m->vm)
         machine_driver(m)->stop(m->vm);
     else

@@ -5,6 +5,8 @@
 #include "worker/machine.h"
 #include "worker/vm_state.h"
 
+enum { MACHINE_PAST = 8 };
+
 enum machine_state {
     MACHINE_STARTING = 1, /* the VM comes up (a boot: until Hello) */
     MACHINE_IDENTIFYING,  /* identity for the warm-ups */
@@ -33,10 +35,16 @@ struct machine {
     void *rest_arg;
     bool is_stored;         /* on the way to rest: its file is whole, or failed */
     struct cl_err rest_why; /* why a way to rest failed, while it wakes for that */
-    struct cl_list copies,
-        next_copies; /* of struct machine_copy: of the seed under way, of the next */
-    struct seed
-        *seed; /* owned: under way; of a copy that is not claimed yet: what it is made from */
+    /* Of struct machine_copy: those who wait for the seed under way, and for the next one. */
+    struct cl_list copies, next_copies;
+    char now[MACHINE_MOMENT], next[MACHINE_MOMENT]; /* names of their moments; "" = none */
+    char kept[MACHINE_MOMENT];                      /* the newest that was made with a name */
+    char past[MACHINE_PAST][MACHINE_MOMENT];        /* others that are over: a ring */
+    unsigned past_at;
+    struct seed *kept_seed; /* owned; NULL = that moment is over, too */
+    struct cl_timer kept_end;
+    /* Owned: under way; of a copy that is not claimed yet: what it is made from. */
+    struct seed *seed;
     struct disk_copy *disk_copy;         /* owned: under way */
     uint64_t watched_seen, watched_lost; /* as its guest says */
     uint64_t skip_seen, skip_lost;       /* ... of the VM that it is a copy of */
@@ -99,6 +107,8 @@ static inline bool machine_is_awake(const struct machine *m)
 void machine_is_held(struct machine *m, const struct guest_past *past);
 /* No seed comes of it any more. */
 void machine_copy_over(struct machine *m, const struct cl_err *why);
+/* No moment of it is kept any more. */
+void machine_forget_moment(void *m);
 /* HOLDING, and its agent does not answer. */
 void machine_copy_late(struct machine *m);
 

@@ -105,6 +105,7 @@ int machine_rest(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *
         m->rest = NULL;
         return -1;
     }
+    machine_forget_moment(m);
     m->state = MACHINE_SAVING;
     m->rest_done = done;
     m->rest_arg = arg;

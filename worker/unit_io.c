@@ -477,7 +477,8 @@ static int fork_unit(struct unit *u, struct cl_err *err)
 {
     struct cl_err why_not = {0};
     struct machine *of = find_origin(u->units, u->assign, &why_not);
-    if (fork_start(u->units->loop, of, &why_not, forked, u, &u->fork, err) < 0)
+    if (fork_start(u->units->loop, of, u->assign->fork_moment, &why_not, forked, u, &u->fork, err) <
+        0)
         return -1;
     u->units->n_forks++;
     return 0;

@@ -105,6 +105,39 @@ def many_at_once(c):
 
 
 @suite.scenario
+def of_one_moment(c):
+    box = Box(c.admin)
+    copies = []
+
+    def state_of_a_fork(**kw):
+        copies.append(box.fork(**kw))
+        return said(copies[-1], "cat", "/tmp/state")[0]
+
+    def now(state):
+        box.exec("sh", "-c", f"echo {state} > /tmp/state")
+    now("one")
+    equal("a moment is that of its first copy", state_of_a_fork(moment="m"), "one")
+    now("two")
+    equal("… also for those that come later", in_parallel(lambda _: state_of_a_fork(moment="m"), range(3)), ["one"] * 3)
+    equal("without a word it is now", state_of_a_fork(), "two")
+    equal("with another word, too", state_of_a_fork(moment="n"), "two")
+    now("three")
+    equal("… and stays so", state_of_a_fork(moment="n"), "two")
+    code, text = refused(box.fork, moment="m")
+    check("what is over does not come again", code == "UNAVAILABLE" and "is over" in text, (code, text))
+    got = in_parallel(lambda _: state_of_a_fork(moment="p"), range(5))
+    equal("five at once are of one moment", got, ["three"] * 5)
+    equal("a word has 64 bytes at most", (refused(box.fork, moment="x" * 65)[0], refused(lambda: copies.append(box.fork(moment="x" * 64)))[0]),
+          ("INVALID_ARGUMENT", "OK"))
+    if LONG:
+        time.sleep(31)
+        code, text = refused(box.fork, moment="x" * 64)
+        check("a moment lasts 30 s", code == "UNAVAILABLE" and "is over" in text, (code, text))
+    in_parallel(lambda b: b.kill(), copies)
+    box.kill()
+
+
+@suite.scenario
 def what_it_costs(c):
     client = c.tenant("forking", sandboxes=2, vcpu_milli=2000, memory_mib=4096, disk_mib=8192)
     box = Box(client)
