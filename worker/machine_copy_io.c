@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/util.h"
+#include "base/clock.h"
+#include "observability/log.h"
 #include "worker/disk.h"
 #include "worker/machine_priv.h"
 
@@ -127,6 +128,10 @@ static void finish(struct machine *m, const struct cl_err *why)
     if (was_frozen)
         (void)!machine_limit_cgroup(m, machine_copies(m), NULL);
     machine_goes_on(m);
+    log_event(LOG_GUEST_COPIED, "vm=%s unit=%s still_us=%llu text='%s'", m->saved.name,
+              m->saved.unit_id,
+              (unsigned long long)(was_frozen ? (cl_now_ns() - m->frozen_ns) / CL_NS_PER_US : 0),
+              why ? why->text : "");
     if (!why)
         keep_moment(m, seed);
     name(m->now, "");
@@ -184,6 +189,7 @@ void machine_is_held(struct machine *m, const struct guest_past *past)
         return;
     }
     m->state = MACHINE_COPYING;
+    m->frozen_ns = cl_now_ns();
     guest_set_resting(m->guest, true);
     machine_limit_time(m);
 }

@@ -46,6 +46,7 @@ struct machine {
     /* Owned: under way; of a copy that is not claimed yet: what it is made from. */
     struct seed *seed;
     struct disk_copy *disk_copy;         /* owned: under way */
+    uint64_t frozen_ns;                  /* since when it stands still for that */
     uint64_t watched_seen, watched_lost; /* as its guest says */
     uint64_t skip_seen, skip_lost;       /* ... of the VM that it is a copy of */
     uint64_t spent_cpu_ns;               /* by the VMs that it had before */

@@ -300,6 +300,37 @@ def at_rest(c):
 
 
 @suite.scenario
+def forked(c):
+    box = Box(c.admin, ["web.test:80"])
+    hello = f"hello from {outside.PUBLIC} to {outside.HOST}\n"
+    equal("before it is copied", box.run("python3", "-c", GET, "http://web.test/"), hello)
+    # A connection from before, and what comes of it once it is used.
+    script = ("import os, socket, time\ns = socket.create_connection(('web.test', 80))\ns.settimeout(60)\nopen('/tmp/connected', 'w')\n"
+              "while not os.path.exists('/tmp/go'): time.sleep(0.05)\n"
+              "try:\n s.sendall(b'GET / HTTP/1.0\\r\\nHost: web.test\\r\\n\\r\\n'); got = s.recv(4).decode()\n"
+              "except Exception as e: got = type(e).__name__\nopen('/tmp/part', 'w').write(got)\nos.rename('/tmp/part', '/tmp/got')\n")
+    box.begin("python3", "-c", script)
+    check("a program is connected", until(lambda: box.run("ls", "/tmp/connected"), 20))
+    copy = Box.__new__(Box)
+    copy.client, copy.id = c.admin, c.admin.sandboxes.Fork(pb.ForkRequest(sandbox_id=box.id), timeout=120).sandbox.id
+    equal("each has a process that sees to its network", len(nets(c)), 2)
+    for which, b in (("the first", box), ("the copy", copy)):
+        equal(f"{which} reaches what its grant has", b.run("python3", "-c", GET, "http://web.test/"), hello)
+    got = {}
+    for which, b in (("first", box), ("copy", copy)):
+        b.run("touch", "/tmp/go")
+        until(lambda b=b, which=which: got.update({which: b.run("cat", "/tmp/got")}) or got[which], 60)
+    check("a connection from before is the first's, and broken in the copy", got["first"] == "HTTP" and got["copy"] in ("ConnectionResetError", "ConnectionAbortedError"), got)
+    for b in (box, copy):
+        b.end()
+        until(lambda b=b: log_of(c, b.id, "vm.end"), 20)
+        numbers = sorted(f["number"] for e in ("net.dns", "net.open", "net.close", "net.denied") for f in log_of(c, b.id, e))
+        (count,) = [f for f in log_of(c, b.id, "net.count") if f["last"]]
+        equal("what each did is counted by itself", (numbers, count["seen"]), (list(range(1, count["recorded"] + 1)), count["recorded"]))
+    equal("… and no byte is the other's", {log_of(c, b.id, "vm.end")[-1]["sent_bytes"] > 0 for b in (box, copy)}, {True})
+
+
+@suite.scenario
 def front_ends(c):
     hello = f"hello from {outside.PUBLIC} to {outside.HOST}\n"
     env = {**os.environ, "CLOCHE_ENDPOINT": f"unix:{c.dir}/api.sock", "CLOCHE_API_KEY": c.admin.key}
