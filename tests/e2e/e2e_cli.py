@@ -234,7 +234,7 @@ def forks_sandboxes(c):
     for one in copies:
         exits("a copy has the file", c("exec", one, "--", "cat", "/tmp/n"), 0, b"one\n")
         row = c.json("sandbox", "get", one)
-        equal("… runs, and tells of whom it is a copy", (row["state"], row["forked_from"], row["labels"]), ("running", box, {"k": "v"}))
+        equal("… runs, and tells of whom it is a copy", (row["state"], row["forked_from"], row["labels"]), ("running", box, {}))
     out = c("sandbox", "get", copies[0]).stdout.decode()
     check("… on a screen too", box in next(line for line in out.splitlines() if line.startswith("forked from")), out)
     exits("one changes it", c("exec", copies[0], "--", "sh", "-c", "echo two > /tmp/n; cat /tmp/n"), 0, b"two\n")
