@@ -235,33 +235,6 @@ enum { WORKER_MINOR_PAUSE = 3 }; /* least w->minor of workers that pause */
 extern const struct rpc_method worker_methods[];
 extern const size_t worker_methods_count;
 int worker_send(struct worker *w, Cloche__V1__SessionResponse *m, struct cl_err *err) CL_MUST;
-/* False when there are workers, and none whose guests are as separate as this tenant wants. */
-bool worker_any_for(struct sched *s, const struct tenant *t);
-/* Some worker gives its VMs network, or none is connected. */
-bool worker_any_network(struct sched *s);
-/* The best worker with room, or NULL.  need: BOOKS_DIM_NR numbers; egress means network. */
-struct worker *worker_place(struct sched *s, const struct tenant *t, const char *template,
-                            const uint64_t *need);
-/* The same for a copy of the sandbox `of`: its worker, or NULL. */
-struct worker *worker_place_fork(struct sched *s, const struct tenant *t, const char *of,
-                                 const uint64_t *need);
-/* Whose warm VM a unit takes: its template's; "" = it is a copy, and takes none. */
-const char *worker_warm_template(const Cloche__V1__UnitRecord *record);
-/* Count room and a warm VM as used before the worker's next report says so, so that the next unit
- * does not see them; and count the room back when the unit did not get there.  An unknown worker is
- * a no-op. */
-void worker_room_take(struct worker *w, const struct tenant *tenant, const char *template,
-                      const uint64_t *need);
-void worker_room_return(struct sched *s, const char *worker_id, const uint64_t *need);
-/* Room that was taken for what is no unit yet. */
-struct room_promise {
-    struct cl_list link;
-    const char *worker, *template; /* borrowed, as the others: while it is linked */
-    const struct tenant *tenant;
-    const uint64_t *need;
-};
-/* On top of a new report of its: what was promised or sent and is in no report yet. */
-void worker_count_pending(struct worker *w);
 /* The answer borrows its message until the callback returns; NULL answer = err says why.  fn may be
  * NULL: nobody waits. */
 typedef void request_fn(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err);

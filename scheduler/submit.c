@@ -11,6 +11,7 @@
 #include "observability/log.h"
 #include "proto/copy.h"
 #include "rpc/call.h"
+#include "scheduler/place.h"
 #include "scheduler/validate.h"
 
 enum { SHA256_BYTES = 32, SANDBOX_LIFE_H = 24, SANDBOX_TTL_DEFAULT_S = 300 };

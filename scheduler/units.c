@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "observability/log.h"
 #include "proto/copy.h"
-#include "scheduler/sched_priv.h"
+#include "scheduler/place.h"
 
 enum {
     QUOTA_WAIT_MAX_MS =

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "observability/log.h"
-#include "scheduler/sched_priv.h"
+#include "scheduler/place.h"
 
 enum {
     PROTOCOL_MAJOR = 1,

@@ -103,49 +103,49 @@ uint64_t disk_taken(int fd)
  */
 
 struct disk_copy {
-    int source, fd; /* owned */
+    struct disk_copy_spec spec; /* with a source of its own */
+    int fd;                     /* owned */
     off_t at;
     struct cl_timer turn;
-    disk_copied_fn *done;
-    void *arg;
 };
 
 static void on_turn(void *arg)
 {
     struct disk_copy *c = arg;
     struct cl_err err = {0};
-    int rc = copy_some(c->source, c->fd, &c->at, COPY_TURN, &err);
+    int rc = copy_some(c->spec.source, c->fd, &c->at, COPY_TURN, &err);
     if (rc > 0) {
         cl_timer_start(&c->turn, 0);
         return;
     }
-    c->done(c->arg, rc < 0 ? -1 : cl_steal_fd(&c->fd), rc < 0 ? &err : NULL); /* may free c */
+    c->spec.done(c->spec.arg, rc < 0 ? -1 : cl_steal_fd(&c->fd),
+                 rc < 0 ? &err : NULL); /* may free c */
 }
 
 /* As long as the source; with its blocks, where the file system shares them. */
-static int begin_copy(struct disk_copy *c, const char *dir, struct cl_err *err)
+static int begin_copy(struct disk_copy *c, struct cl_err *err)
 {
     struct stat st;
-    if (cl_file_unnamed(dir, &c->fd, err) < 0)
+    if (cl_file_unnamed(c->spec.dir, &c->fd, err) < 0)
         return cl_wrap(err, "scratch disk");
-    if (fstat(c->source, &st) < 0 || ftruncate(c->fd, st.st_size) < 0)
+    if (fstat(c->spec.source, &st) < 0 || ftruncate(c->fd, st.st_size) < 0)
         return cl_fail(err, CL_E_SYS, errno, "make a scratch disk like another");
-    if (ioctl(c->fd, FICLONE, c->source) == 0)
+    if (ioctl(c->fd, FICLONE, c->spec.source) == 0)
         c->at = st.st_size;
     return 0;
 }
 
-int disk_copy_start(struct cl_loop *loop, const char *dir, int source, disk_copied_fn *done,
-                    void *arg, struct disk_copy **ret_copy, struct cl_err *err)
+int disk_copy_start(struct cl_loop *loop, const struct disk_copy_spec *spec,
+                    struct disk_copy **ret_copy, struct cl_err *err)
 {
     struct disk_copy *c = cl_zalloc(sizeof *c);
     if (!c)
         return cl_fail(err, CL_E_NOMEM, 0, "scratch disk");
-    *c = (struct disk_copy){
-        .source = fcntl(source, F_DUPFD_CLOEXEC, 3), .fd = -1, .done = done, .arg = arg};
-    int rc = c->source < 0 ? cl_fail(err, CL_E_SYS, errno, "scratch disk") : 0;
+    *c = (struct disk_copy){.spec = *spec, .fd = -1};
+    c->spec.source = fcntl(spec->source, F_DUPFD_CLOEXEC, 3);
+    int rc = c->spec.source < 0 ? cl_fail(err, CL_E_SYS, errno, "scratch disk") : 0;
     if (rc == 0)
-        rc = begin_copy(c, dir, err);
+        rc = begin_copy(c, err);
     if (rc == 0)
         rc = cl_timer_init(&c->turn, loop, on_turn, c, err);
     if (rc < 0) {
@@ -162,7 +162,7 @@ void disk_copy_free(struct disk_copy *copy)
     if (!copy)
         return;
     cl_timer_fini(&copy->turn);
-    cl_closep(&copy->source);
+    cl_closep(&copy->spec.source);
     cl_closep(&copy->fd);
     cl_free(copy);
 }

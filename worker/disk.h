@@ -18,13 +18,20 @@ enum { DISK_DEFAULT_MIB = 512, DISK_MAX_MIB = 8192 }; /* policy/limits.def: unit
 /* A new file in dir with the content of `source`, `bytes` long (not shorter than source).  It has
  * no name: whatever becomes of us, it is erased when the last process that has it open ends. */
 int disk_make(const char *dir, int source, uint64_t bytes, int *ret_fd, struct cl_err *err) CL_MUST;
-/* A copy of `source`, a piece a turn of the loop: `done` gets its fd, or why there is none, and
- * never runs inside a call.  The source must not change meanwhile.  Where the file system can share
- * blocks it takes no time. */
 struct disk_copy;
-typedef void disk_copied_fn(void *arg, int fd, const struct cl_err *err);
-int disk_copy_start(struct cl_loop *loop, const char *dir, int source, disk_copied_fn *done,
-                    void *arg, struct disk_copy **ret_copy, struct cl_err *err) CL_MUST;
+
+struct disk_copy_spec {
+    const char *dir; /* where it is made */
+    int source;      /* must not change meanwhile */
+    /* Its fd, or why there is none; once, and never inside a call. */
+    void (*done)(void *arg, int fd, const struct cl_err *err);
+    void *arg;
+};
+
+/* A copy of a disk, a piece a turn of the loop.  Where the file system can share blocks it takes no
+ * time. */
+int disk_copy_start(struct cl_loop *loop, const struct disk_copy_spec *spec,
+                    struct disk_copy **ret_copy, struct cl_err *err) CL_MUST;
 /* Stop it; also once it is done.  NULL is a no-op. */
 void disk_copy_free(struct disk_copy *copy);
 /* What it takes of the host now. */

@@ -17,9 +17,15 @@ struct fork;
 /* A machine that is READY, to be claimed; or NULL and why. */
 typedef void fork_fn(void *arg, struct machine *machine, const struct cl_err *err);
 
-/* moment: as of struct machine_copy.  of == NULL: it is answered with why_not. */
-int fork_start(struct cl_loop *loop, struct machine *of, const char *moment,
-               const struct cl_err *why_not, fork_fn *fn, void *arg, struct fork **ret_fork,
+struct fork_spec {
+    struct machine *of; /* NULL: it is answered with why_not */
+    struct cl_err why_not;
+    const char *moment; /* as of struct machine_copy */
+    fork_fn *fn;
+    void *arg;
+};
+
+int fork_start(struct cl_loop *loop, const struct fork_spec *spec, struct fork **ret_fork,
                struct cl_err *err) CL_MUST;
 /* It is not answered any more. */
 void fork_cancel(struct fork *f);

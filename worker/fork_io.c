@@ -51,8 +51,9 @@ static void on_end(void *arg, const struct cl_err *why)
 static void start_machine(struct fork *f, int disk)
 {
     static const struct machine_events events = {.on_ready = on_ready, .on_end = on_end};
+    const struct seed_share of = {f->seed, disk};
     struct cl_err err = {0};
-    if (machine_start_copy(f->host, f->seed, disk, &events, f, &f->machine, &err) < 0) {
+    if (machine_start_copy(f->host, &of, &events, f, &f->machine, &err) < 0) {
         answer(f, NULL, &err);
         return;
     }
@@ -74,11 +75,11 @@ static void on_disk(void *arg, int fd, const struct cl_err *err)
 /* A disk of its own: the seed's, when nobody else needs that any more. */
 static void take_disk(struct fork *f)
 {
+    const struct disk_copy_spec spec = {f->host->state_dir, f->seed->disk, on_disk, f};
     struct cl_err err = {0};
     if (f->seed->refs == 1 || f->seed->disk < 0)
         start_machine(f, cl_steal_fd(&f->seed->disk));
-    else if (disk_copy_start(f->host->loop, f->host->state_dir, f->seed->disk, on_disk, f, &f->disk,
-                             &err) < 0)
+    else if (disk_copy_start(f->host->loop, &spec, &f->disk, &err) < 0)
         answer(f, NULL, &err);
 }
 
@@ -101,25 +102,24 @@ static void on_copied(void *arg, struct seed *seed, const struct cl_err *err)
     cl_timer_start(&f->kick, 0);
 }
 
-int fork_start(struct cl_loop *loop, struct machine *of, const char *moment,
-               const struct cl_err *why_not, fork_fn *fn, void *arg, struct fork **ret_fork,
+int fork_start(struct cl_loop *loop, const struct fork_spec *spec, struct fork **ret_fork,
                struct cl_err *err)
 {
     struct fork *f = cl_zalloc(sizeof *f);
     if (!f)
         return cl_fail(err, CL_E_NOMEM, 0, "fork");
-    *f = (struct fork){
-        .fn = fn, .arg = arg, .copy = {.moment = moment, .done = on_copied, .arg = f}};
+    *f = (struct fork){.host = spec->of ? machine_host(spec->of) : NULL,
+                       .copy = {.moment = spec->moment, .done = on_copied, .arg = f},
+                       .fn = spec->fn,
+                       .arg = spec->arg};
     cl_list_init(&f->copy.link);
     if (cl_timer_init(&f->kick, loop, on_kick, f, err) < 0) {
         cl_free(f);
         return -1;
     }
-    if (!of)
-        f->why = *why_not;
-    else
-        f->host = machine_host(of);
-    if (f->why.code || machine_copy(of, &f->copy, &f->why) < 0)
+    if (!spec->of)
+        f->why = spec->why_not;
+    if (!spec->of || machine_copy(spec->of, &f->copy, &f->why) < 0)
         cl_timer_start(&f->kick, 0);
     *ret_fork = f;
     return 0;

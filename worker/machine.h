@@ -84,9 +84,9 @@ int machine_start(struct machine_host *host, struct template *template, enum vm_
                   struct machine **ret_machine, struct cl_err *err) CL_MUST;
 /* READY -> PARKED: the guest stops. */
 int machine_park(struct machine *m, struct cl_err *err) CL_MUST;
-/* Start one that goes on from where another was; READY when it is up.  Takes the disk, a copy of
- * the seed's, also when it fails. */
-int machine_start_copy(struct machine_host *host, struct seed *seed, int disk,
+/* Start one that goes on from where another was; READY when it is up.  Takes the disk, also when it
+ * fails. */
+int machine_start_copy(struct machine_host *host, const struct seed_share *of,
                        const struct machine_events *events, void *arg, struct machine **ret_machine,
                        struct cl_err *err) CL_MUST;
 /* From now on another owner hears of it. */

@@ -166,8 +166,8 @@ static void on_saved(void *arg, const struct cl_err *err)
     }
     cl_timer_stop(&m->timeout); /* the rest is the host's work, and as long as its disk */
     m->seed->disk_bytes = m->body.disk_bytes;
-    if (disk_copy_start(m->host->loop, m->host->state_dir, m->body.disk, on_disk, m, &m->disk_copy,
-                        &why) < 0)
+    const struct disk_copy_spec spec = {m->host->state_dir, m->body.disk, on_disk, m};
+    if (disk_copy_start(m->host->loop, &spec, &m->disk_copy, &why) < 0)
         finish(m, &why);
 }
 

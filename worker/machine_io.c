@@ -706,11 +706,12 @@ int machine_start(struct machine_host *host, struct template *template, enum vm_
     return give_birth(&b, ret_machine, err);
 }
 
-int machine_start_copy(struct machine_host *host, struct seed *seed, int disk,
+int machine_start_copy(struct machine_host *host, const struct seed_share *of,
                        const struct machine_events *events, void *arg, struct machine **ret_machine,
                        struct cl_err *err)
 {
-    const struct birth b = {host, seed->template, VM_CLONE, false, seed, disk, events, arg};
+    const struct seed *seed = of->seed;
+    const struct birth b = {host, seed->template, VM_CLONE, false, of->seed, of->disk, events, arg};
     if (give_birth(&b, ret_machine, err) < 0)
         return -1;
     struct machine *m = *ret_machine;

@@ -22,6 +22,12 @@ struct seed {
     uint64_t watched_seen, watched_lost; /* as its guest counted */
 };
 
+/* What one copy is made from. */
+struct seed_share {
+    struct seed *seed;
+    int disk; /* its own, of the seed's content; -1 = none */
+};
+
 /* With one reference, without a disk. */
 int seed_new(struct cl_loop *loop, struct template *t, uint64_t rest_most, struct seed **ret_seed,
              struct cl_err *err) CL_MUST;

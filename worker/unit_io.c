@@ -475,10 +475,9 @@ static struct machine *find_origin(struct units *us, const Cloche__V1__Assign *a
 
 static int fork_unit(struct unit *u, struct cl_err *err)
 {
-    struct cl_err why_not = {0};
-    struct machine *of = find_origin(u->units, u->assign, &why_not);
-    if (fork_start(u->units->loop, of, u->assign->fork_moment, &why_not, forked, u, &u->fork, err) <
-        0)
+    struct fork_spec spec = {.moment = u->assign->fork_moment, .fn = forked, .arg = u};
+    spec.of = find_origin(u->units, u->assign, &spec.why_not);
+    if (fork_start(u->units->loop, &spec, &u->fork, err) < 0)
         return -1;
     u->units->n_forks++;
     return 0;

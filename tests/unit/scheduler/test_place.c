@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/map.h"
 #include "base/util.h"
-#include "scheduler/sched_priv.h"
+#include "scheduler/place.h"
 
 static struct worker workers[2];
 static struct sched sched;
@@ -136,6 +136,38 @@ static void test_a_report_forgets_nothing_that_was_promised(void **state)
     assert_int_equal(place(&strict, "base"), 1);
 }
 
+/* Its worker or none: whatever room others have. */
+static void test_a_copy_goes_to_its_origins_worker(void **state)
+{
+    (void)state;
+    struct cl_err err = {0};
+    struct tenant owner = strict, other = strict;
+    struct unit of = {.tenant = &owner, .phase = PHASE_RUNNING};
+    (void)snprintf(owner.name, sizeof owner.name, "owner");
+    (void)snprintf(other.name, sizeof other.name, "other");
+    (void)snprintf(of.worker_id, sizeof of.worker_id, "wrk_1");
+    of.sched = &sched;
+    assert_int_equal(cl_map_put(sched.units, "sbx_1", &of, &err), 0);
+    workers[1].forks = true;
+    workers[1].used_vcpu = 15000;
+    assert_ptr_equal(worker_place_fork(&sched, &owner, "sbx_1", need), &workers[1]);
+    assert_null(worker_place_fork(&sched, &other, "sbx_1", need));
+    assert_null(worker_place_fork(&sched, &owner, "sbx_2", need));
+    workers[1].used_vcpu = 16000;
+    assert_null(worker_place_fork(&sched, &owner, "sbx_1", need));
+    workers[1].used_vcpu = 0;
+    workers[1].forks = false;
+    assert_null(worker_place_fork(&sched, &owner, "sbx_1", need));
+    workers[1].forks = true;
+    of.separation = CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED; /* as it was made */
+    assert_null(worker_place_fork(&sched, &owner, "sbx_1", need));
+    (void)snprintf(owner.guest_separation, sizeof owner.guest_separation, "shared-ok");
+    assert_ptr_equal(worker_place_fork(&sched, &owner, "sbx_1", need), &workers[1]);
+    of.phase = PHASE_SETTLING;
+    assert_null(worker_place_fork(&sched, &owner, "sbx_1", need));
+    (void)cl_map_del(sched.units, "sbx_1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +176,7 @@ int main(void)
         cmocka_unit_test_setup(test_what_a_tenant_may_not_have_is_not_counted, make_two),
         cmocka_unit_test_setup(test_one_that_makes_the_snapshot_still_comes_last, make_two),
         cmocka_unit_test_setup(test_a_report_forgets_nothing_that_was_promised, make_two),
+        cmocka_unit_test_setup(test_a_copy_goes_to_its_origins_worker, make_two),
     };
     return cmocka_run_group_tests(tests, NULL, free_map);
 }

@@ -89,7 +89,8 @@ static void assert_same(int one, int two)
 static struct disk_copy *start(void)
 {
     struct disk_copy *copy;
-    assert_int_equal(disk_copy_start(b.loop, b.dir, b.source, on_copied, &b, &copy, NULL), 0);
+    const struct disk_copy_spec spec = {b.dir, b.source, on_copied, &b};
+    assert_int_equal(disk_copy_start(b.loop, &spec, &copy, NULL), 0);
     assert_int_equal(b.told, 0);
     return copy;
 }
@@ -168,8 +169,8 @@ static void test_no_folder_is_an_error(void **state)
     (void)state;
     struct disk_copy *copy;
     struct cl_err err = {0};
-    assert_int_equal(disk_copy_start(b.loop, "/nonexistent", b.source, on_copied, &b, &copy, &err),
-                     -1);
+    const struct disk_copy_spec spec = {"/nonexistent", b.source, on_copied, &b};
+    assert_int_equal(disk_copy_start(b.loop, &spec, &copy, &err), -1);
     assert_int_equal(err.code, CL_E_SYS);
 }
 
