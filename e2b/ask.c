@@ -73,8 +73,8 @@ static int open_rpc(struct e2b_call *c, struct open_ask *a, struct cl_err *err)
     return rpc_channel_call(rpc_pool_pick(c->server->conf.pool), &spec, &events, a, &a->rpc, err);
 }
 
-static int try(struct e2b_call *c, const struct e2b_ask *ask, struct rpc_call **ret_rpc,
-               struct cl_err *err)
+int e2b_ask_try(struct e2b_call *c, const struct e2b_ask *ask, struct rpc_call **ret_rpc,
+                struct cl_err *err)
 {
     if (c->n_asks >= E2B_ASKS_MAX)
         return cl_fail(err, CL_E_TOOBIG, 0, "more than %d calls for one", E2B_ASKS_MAX);
@@ -103,7 +103,7 @@ static int try(struct e2b_call *c, const struct e2b_ask *ask, struct rpc_call **
 int e2b_ask(struct e2b_call *c, const struct e2b_ask *ask, struct rpc_call **ret_rpc)
 {
     struct cl_err err = {0};
-    if (try(c, ask, ret_rpc, &err) == 0)
+    if (e2b_ask_try(c, ask, ret_rpc, &err) == 0)
         return 0;
     e2b_fail(c, &err);
     return -1;

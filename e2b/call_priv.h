@@ -29,6 +29,9 @@ enum {
 };
 #define E2B_ASK_NS (60 * CL_NS_PER_S)
 #define E2B_LIFE_NS (E2B_LIFE_S * CL_NS_PER_S)
+/* What the SDKs may expect of envd: everything that we serve is in it. */
+#define E2B_ENVD_VERSION "0.6.4"
+#define E2B_CLIENT_ID "cloche"
 
 struct e2b_server {
     struct e2b_server_conf conf;
@@ -115,6 +118,9 @@ struct e2b_ask {
 };
 /* 0, or the call was ended with an error. */
 int e2b_ask(struct e2b_call *c, const struct e2b_ask *ask, struct rpc_call **ret_rpc) CL_MUST;
+/* 0, or err says why not, and the call goes on. */
+int e2b_ask_try(struct e2b_call *c, const struct e2b_ask *ask, struct rpc_call **ret_rpc,
+                struct cl_err *err) CL_MUST;
 
 static inline char *e2b_pb(const char *s)
 {

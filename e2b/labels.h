@@ -13,6 +13,9 @@
 #include "base/util.h"
 
 enum { E2B_LABEL_KEY = 64 };
+/* A label that metadata cannot have: neither who made the sandbox nor who connects later gets a
+ * link to its ports. */
+#define E2B_LABEL_PRIVATE "e2b-traffic"
 
 /* INVALID when the name is too long. */
 int e2b_label_key(const char *name, char key[static E2B_LABEL_KEY], struct cl_err *err) CL_MUST;

@@ -5,8 +5,7 @@
 
 #include "base/mem.h"
 #include "cloche/v1/port.pb-c.h"
-#include "cloche/v1/sandbox.pb-c.h"
-#include "e2b/call_priv.h"
+#include "e2b/box_priv.h"
 #include "e2b/labels.h"
 #include "e2b/network.h"
 #include "e2b/pause.h"
@@ -20,15 +19,6 @@ enum {
     PAGE_DEFAULT = 100,
     PAGES_MAX = 8, /* of the scheduler's, for one of ours: each counts against the rate */
 };
-/* What the SDKs may expect of envd: everything that we serve is in it. */
-#define ENVD_VERSION "0.6.4"
-#define CLIENT_ID "cloche"
-/* A label that metadata cannot have: who connects later gets no link either. */
-#define PRIVATE_KEY "e2b-traffic"
-#define PRIVATE_VALUE "token"
-
-static const struct e2b_method get_method =
-    E2B_RPC("SandboxService", "Get", sandbox_service_get_response);
 
 /* --- what a sandbox is --------------------------------------------------------------------------
  */
@@ -69,8 +59,8 @@ static bool is_paused(const Cloche__V1__Sandbox *m)
 static json_t *detail_of(const Cloche__V1__Sandbox *m)
 {
     json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s}", "templateID", m->template_, "sandboxID",
-                          m->id, "clientID", CLIENT_ID, "envdVersion", ENVD_VERSION, "state",
-                          is_paused(m) ? "paused" : "running");
+                          m->id, "clientID", E2B_CLIENT_ID, "envdVersion", E2B_ENVD_VERSION,
+                          "state", is_paused(m) ? "paused" : "running");
     mcp_json_set(o, "alias", json_string(m->template_));
     mcp_json_set(o, "cpuCount", json_integer(m->resources ? m->resources->vcpus : 0));
     mcp_json_set(o, "memoryMB", json_integer(m->resources ? m->resources->memory_mib : 0));
@@ -84,18 +74,6 @@ static json_t *detail_of(const Cloche__V1__Sandbox *m)
     set_time(o, "startedAt", m->created);
     set_time(o, "endAt", m->expires);
     return o;
-}
-
-static bool is_over(const Cloche__V1__Sandbox *m)
-{
-    return m->state == CLOCHE__V1__UNIT_STATE__UNIT_STATE_ENDED;
-}
-
-static void fail_unknown(struct e2b_call *c)
-{
-    struct cl_err err = {0};
-    (void)cl_fail(&err, CL_E_NOTFOUND, 0, "sandbox %s: not found", c->id);
-    e2b_fail(c, &err);
 }
 
 /* --- what create, connect and resume answer -----------------------------------------------------
@@ -113,66 +91,33 @@ static void answer_free(void *obj)
     cl_free(w);
 }
 
-/* The domain behind which get_host() of an SDK puts its "PORT-SANDBOX." */
-static void say_answer(struct e2b_call *c, const char *secret)
+/* The sandbox is there, whatever went wrong. */
+static void say_answer(struct e2b_call *c, const char *link)
 {
     struct answer *w = c->work;
     json_t *body = w->body;
     w->body = NULL;
-    mcp_json_set(body, "domain",
-                 json_sprintf("%s%s%s", secret, secret[0] ? "." : "", c->server->conf.ports));
+    if (link)
+        e2b_box_set_link(c, body, link);
     e2b_reply(c, w->status, body);
 }
 
-/* Without a link (a token of OAuth makes none) the URLs of ports say what is missing; the sandbox
- * is there, whatever went wrong. */
 static void on_linked(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
-    const Cloche__V1__CreateLinkResponse *m = (const Cloche__V1__CreateLinkResponse *)reply;
-    const char *secret = err ? NULL : strrchr(m->link, '_');
-    say_answer(c, secret ? secret + 1 : "");
+    say_answer(c, err ? NULL : ((const Cloche__V1__CreateLinkResponse *)reply)->link);
 }
 
-static void ask_link(struct e2b_call *c, const char *sandbox)
-{
-    static const struct e2b_method link =
-        E2B_RPC("PortService", "CreateLink", create_link_response);
-    Cloche__V1__CreateLinkRequest m = CLOCHE__V1__CREATE_LINK_REQUEST__INIT;
-    m.sandbox_id = e2b_pb(sandbox);
-    (void)!e2b_ask(c, &(struct e2b_ask){.method = &link, .request = &m.base, .on_end = on_linked},
-                   NULL);
-}
-
-static bool is_private(const Cloche__V1__Sandbox *m)
-{
-    for (size_t i = 0; i < m->n_labels; i++) {
-        if (strcmp(m->labels[i]->key, PRIVATE_KEY) == 0)
-            return true;
-    }
-    return false;
-}
-
-static json_t *answer_body(const Cloche__V1__Sandbox *m, const char *token)
-{
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "templateID", m->template_, "sandboxID",
-                     m->id, "clientID", CLIENT_ID, "envdVersion", ENVD_VERSION, "envdAccessToken",
-                     token, "trafficAccessToken", token, "alias", m->template_);
-}
-
-/* With the key to envd, and to the ports. */
+/* With the keys to envd and to the ports. */
 static void answer_with_token(struct e2b_call *c, int status, const Cloche__V1__Sandbox *m,
                               const char *env)
 {
     struct cl_err err = {0};
-    struct e2b_grant grant;
-    char token[E2B_TOKEN_MAX];
-    if (e2b_grant_make(m->id, c->grant->credential, env, &grant, &err) < 0 ||
-        e2b_token_seal(c->server->conf.secret, &grant, token, &err) < 0) {
+    json_t *body = e2b_box_answer(c, m, env, &err);
+    if (!body) {
         e2b_fail(c, &err);
         return;
     }
-    json_t *body = answer_body(m, token);
-    if (!c->server->conf.ports) {
+    if (!e2b_box_has_link(c, m)) {
         e2b_reply(c, status, body);
         return;
     }
@@ -182,10 +127,8 @@ static void answer_with_token(struct e2b_call *c, int status, const Cloche__V1__
         return;
     }
     *w = (struct answer){status, body};
-    if (is_private(m))
-        say_answer(c, "");
-    else
-        ask_link(c, m->id);
+    if (e2b_box_ask_link(c, m->id, on_linked, &err) < 0)
+        say_answer(c, NULL);
 }
 
 /* --- create -------------------------------------------------------------------------------------
@@ -261,9 +204,9 @@ static int check_wishes(const json_t *body, struct cl_err *err)
 
 static int add_private(struct label_list *l, struct cl_err *err)
 {
-    if (add_label(l, PRIVATE_KEY, PRIVATE_VALUE, err) < 0)
+    if (add_label(l, E2B_LABEL_PRIVATE, "token", err) < 0)
         return -1;
-    (void)snprintf(l->keys[l->n - 1], sizeof l->keys[0], PRIVATE_KEY);
+    (void)snprintf(l->keys[l->n - 1], sizeof l->keys[0], E2B_LABEL_PRIVATE);
     return 0;
 }
 
@@ -334,33 +277,9 @@ void e2b_sandbox_create(struct e2b_call *c)
 /* --- get, kill, timeout ------------------------------------------------------------------------
  */
 
-static void ask_get(struct e2b_call *c, void (*on_end)(struct e2b_call *, const ProtobufCMessage *,
-                                                       const struct cl_err *))
-{
-    Cloche__V1__SandboxServiceGetRequest m = CLOCHE__V1__SANDBOX_SERVICE_GET_REQUEST__INIT;
-    m.sandbox_id = c->id;
-    (void)!e2b_ask(
-        c, &(struct e2b_ask){.method = &get_method, .request = &m.base, .on_end = on_end}, NULL);
-}
-
-/* The sandbox, while it lives; NULL: the call has ended. */
-static const Cloche__V1__Sandbox *living(struct e2b_call *c, const ProtobufCMessage *reply,
-                                         const struct cl_err *err)
-{
-    const Cloche__V1__SandboxServiceGetResponse *m =
-        (const Cloche__V1__SandboxServiceGetResponse *)reply;
-    if (!err && !is_over(m->sandbox))
-        return m->sandbox;
-    if (err && err->code != CL_E_NOTFOUND)
-        e2b_fail(c, err);
-    else
-        fail_unknown(c);
-    return NULL;
-}
-
 static void on_got(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
-    const Cloche__V1__Sandbox *m = living(c, reply, err);
+    const Cloche__V1__Sandbox *m = e2b_box_living(c, reply, err);
     if (!m)
         return;
     json_t *body = detail_of(m);
@@ -371,14 +290,14 @@ static void on_got(struct e2b_call *c, const ProtobufCMessage *reply, const stru
 
 void e2b_sandbox_get(struct e2b_call *c)
 {
-    ask_get(c, on_got);
+    e2b_box_get(c, on_got);
 }
 
 static void on_done(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
     (void)reply;
     if (err && (err->code == CL_E_NOTFOUND || err->code == CL_E_STATE))
-        fail_unknown(c);
+        e2b_box_fail_unknown(c);
     else if (err)
         e2b_fail(c, err);
     else
@@ -390,7 +309,7 @@ static void kill_living(struct e2b_call *c, const ProtobufCMessage *reply, const
 {
     static const struct e2b_method kill = E2B_RPC("SandboxService", "Kill", kill_response);
     Cloche__V1__KillRequest m = CLOCHE__V1__KILL_REQUEST__INIT;
-    if (!living(c, reply, err))
+    if (!e2b_box_living(c, reply, err))
         return;
     m.sandbox_id = c->id;
     (void)!e2b_ask(c, &(struct e2b_ask){.method = &kill, .request = &m.base, .on_end = on_done},
@@ -399,7 +318,7 @@ static void kill_living(struct e2b_call *c, const ProtobufCMessage *reply, const
 
 void e2b_sandbox_kill(struct e2b_call *c)
 {
-    ask_get(c, kill_living);
+    e2b_box_get(c, kill_living);
 }
 
 /* Where its state is wrong for that, the scheduler says why: 409. */
@@ -407,7 +326,7 @@ static void on_changed(struct e2b_call *c, const ProtobufCMessage *reply, const 
 {
     (void)reply;
     if (err && err->code == CL_E_NOTFOUND)
-        fail_unknown(c);
+        e2b_box_fail_unknown(c);
     else if (err)
         e2b_fail(c, err);
     else
@@ -453,7 +372,7 @@ static void pause_living(struct e2b_call *c, const ProtobufCMessage *reply,
 {
     static const struct e2b_method pause = E2B_RPC("SandboxService", "Pause", pause_response);
     Cloche__V1__PauseRequest m = CLOCHE__V1__PAUSE_REQUEST__INIT;
-    const Cloche__V1__Sandbox *box = living(c, reply, err);
+    const Cloche__V1__Sandbox *box = e2b_box_living(c, reply, err);
     if (!box)
         return;
     if (is_paused(box)) {
@@ -476,12 +395,10 @@ void e2b_sandbox_pause(struct e2b_call *c)
     if (e2b_pause_check(c->body, &err) < 0)
         e2b_fail(c, &err);
     else
-        ask_get(c, pause_living);
+        e2b_box_get(c, pause_living);
 }
 
-static void ask_resume(struct e2b_call *c,
-                       void (*on_end)(struct e2b_call *, const ProtobufCMessage *,
-                                      const struct cl_err *))
+static void ask_resume(struct e2b_call *c, e2b_end_fn *on_end)
 {
     static const struct e2b_method resume = E2B_RPC("SandboxService", "Resume", resume_response);
     Cloche__V1__ResumeRequest m = CLOCHE__V1__RESUME_REQUEST__INIT;
@@ -510,7 +427,7 @@ static const Cloche__V1__ResumeResponse *resumed(struct e2b_call *c, const Proto
     if (!err)
         return (const Cloche__V1__ResumeResponse *)reply;
     if (err->code == CL_E_NOTFOUND)
-        fail_unknown(c);
+        e2b_box_fail_unknown(c);
     else
         e2b_fail(c, err);
     return NULL;
