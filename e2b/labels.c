@@ -47,3 +47,9 @@ bool e2b_label_name(const char *key, char name[static E2B_LABEL_KEY])
     name[n] = '\0';
     return n > 0;
 }
+
+bool e2b_label_goes_on(const char *key)
+{
+    char name[E2B_LABEL_KEY];
+    return strcmp(key, E2B_LABEL_PRIVATE) == 0 || e2b_label_name(key, name);
+}

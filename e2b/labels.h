@@ -21,5 +21,7 @@ enum { E2B_LABEL_KEY = 64 };
 int e2b_label_key(const char *name, char key[static E2B_LABEL_KEY], struct cl_err *err) CL_MUST;
 /* Back; false: it is a label of another kind. */
 bool e2b_label_name(const char *key, char name[static E2B_LABEL_KEY]);
+/* Does a fork have it of its origin?  Those of this API: by others one finds the origin. */
+bool e2b_label_goes_on(const char *key);
 
 #endif

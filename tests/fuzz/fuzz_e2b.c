@@ -1,11 +1,12 @@
 /* What strangers say to E2B's API before anybody is asked: path, query, token, envelope, form,
- * output, pausing.  The first byte says which. */
+ * output, pausing, forks.  The first byte says which. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "e2b/connect.h"
+#include "e2b/fork.h"
 #include "e2b/labels.h"
 #include "e2b/multipart.h"
 #include "e2b/pause.h"
@@ -114,6 +115,25 @@ static void read_pause(const char *text)
     json_decref(body);
 }
 
+/* As a body, and as the key of its request. */
+static void read_fork(const char *text)
+{
+    struct e2b_fork fork = {.count = 0};
+    struct cl_err err = {0};
+    char key[E2B_FORK_KEY], moment[E2B_FORK_MOMENT];
+    json_t *body = NULL;
+    if (e2b_fork_key(text, E2B_FORKS_MAX, key, NULL) == 0)
+        CL_ASSERT(strncmp(key, text, strlen(text)) == 0);
+    e2b_fork_moment_of_key(text, moment);
+    CL_ASSERT(strlen(moment) == E2B_FORK_MOMENT - 1);
+    if (mcp_json_parse(text, strlen(text), &body, NULL) < 0)
+        return;
+    CL_ASSERT((e2b_fork_read(body, 60, &fork, &err) == 0) == (err.code == CL_OK));
+    CL_ASSERT(err.code || (fork.count >= 1 && fork.count <= E2B_FORKS_MAX && fork.seconds >= 1 &&
+                           fork.seconds <= 60));
+    json_decref(body);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0)
@@ -124,7 +144,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!text)
         return 0;
     memcpy(text, bytes, n);
-    switch (data[0] % 8) {
+    switch (data[0] % 9) {
     case 0:
         read_path(text);
         break;
@@ -146,8 +166,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     case 6:
         read_text(bytes, n);
         break;
-    default:
+    case 7:
         read_pause(text);
+        break;
+    default:
+        read_fork(text);
         break;
     }
     cl_free(text);

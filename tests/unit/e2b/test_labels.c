@@ -48,12 +48,24 @@ static void test_other_labels(void **state)
         assert_false(e2b_label_name(others[i], name));
 }
 
+static void test_a_fork_has_those_of_this_api(void **state)
+{
+    (void)state;
+    static const char *const ours[] = {"m-a", "m-user-49d", E2B_LABEL_PRIVATE},
+                             *const others[] = {"app", "mcp-owner", "m-", "e2b", "e2b-traffic-x"};
+    for (size_t i = 0; i < CL_COUNT(ours); i++)
+        assert_true(e2b_label_goes_on(ours[i]));
+    for (size_t i = 0; i < CL_COUNT(others); i++)
+        assert_false(e2b_label_goes_on(others[i]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_back_and_forth),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_other_labels),
+        cmocka_unit_test(test_a_fork_has_those_of_this_api),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
