@@ -73,11 +73,10 @@ static int open_rpc(struct e2b_call *c, struct open_ask *a, struct cl_err *err)
     return rpc_channel_call(rpc_pool_pick(c->server->conf.pool), &spec, &events, a, &a->rpc, err);
 }
 
-int e2b_ask_try(struct e2b_call *c, const struct e2b_ask *ask, struct rpc_call **ret_rpc,
-                struct cl_err *err)
+/* Asked, for nobody yet. */
+static int open_ask(struct e2b_call *c, const struct e2b_ask *ask, struct open_ask **ret_ask,
+                    struct cl_err *err)
 {
-    if (c->n_asks >= E2B_ASKS_MAX)
-        return cl_fail(err, CL_E_TOOBIG, 0, "more than %d calls for one", E2B_ASKS_MAX);
     struct open_ask *a = cl_zalloc(sizeof *a);
     if (!a)
         return cl_fail(err, CL_E_NOMEM, 0, "call");
@@ -92,12 +91,30 @@ int e2b_ask_try(struct e2b_call *c, const struct e2b_ask *ask, struct rpc_call *
     }
     if (!ask->keep_open)
         rpc_call_close_send(a->rpc);
+    *ret_ask = a;
+    return 0;
+}
+
+int e2b_ask_try(struct e2b_call *c, const struct e2b_ask *ask, struct rpc_call **ret_rpc,
+                struct cl_err *err)
+{
+    struct open_ask *a;
+    if (c->n_asks >= E2B_ASKS_MAX)
+        return cl_fail(err, CL_E_TOOBIG, 0, "more than %d calls for one", E2B_ASKS_MAX);
+    if (open_ask(c, ask, &a, err) < 0)
+        return -1;
     a->call = c;
     cl_list_push(&c->asks, &a->link);
     c->n_asks++;
     if (ret_rpc)
         *ret_rpc = a->rpc;
     return 0;
+}
+
+void e2b_tell(struct e2b_call *c, const struct e2b_method *method, const ProtobufCMessage *request)
+{
+    struct open_ask *a;
+    (void)!open_ask(c, &(struct e2b_ask){.method = method, .request = request}, &a, NULL);
 }
 
 int e2b_ask(struct e2b_call *c, const struct e2b_ask *ask, struct rpc_call **ret_rpc)

@@ -43,6 +43,8 @@ static void die(struct e2b_call *c)
 
 void e2b_call_leave(struct e2b_call *c)
 {
+    if (c->left)
+        c->left(c);
     die(c);
 }
 

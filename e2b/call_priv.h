@@ -3,7 +3,7 @@
  *   NEW --route, credential, body--> WORKING --e2b_reply(), _fail()--------------> DEAD
  *                                       |  e2b_begin()                              ^
  *                                       +--> STREAMING --e2b_end()------------------+
- *   the client leaves: DEAD, from any of them
+ *   the client leaves: DEAD, from any of them; before that, left()
  *
  * A call that has ended must not be touched: every function below that says "ends the call" is the
  * last of its caller.
@@ -58,6 +58,7 @@ struct e2b_call {
     uint64_t keepalive_ns;   /* 0 = none */
     e2b_run_fn *beat;        /* every so often, while a stream is quiet */
     e2b_run_fn *after;       /* once, then NULL */
+    e2b_run_fn *left;        /* the client has: undo what nobody knows of; must not end the call */
     bool is_streaming;
     void *work; /* owned */
     void (*work_destroy)(void *work);
@@ -121,6 +122,8 @@ int e2b_ask(struct e2b_call *c, const struct e2b_ask *ask, struct rpc_call **ret
 /* 0, or err says why not, and the call goes on. */
 int e2b_ask_try(struct e2b_call *c, const struct e2b_ask *ask, struct rpc_call **ret_rpc,
                 struct cl_err *err) CL_MUST;
+/* A wish whose end nobody awaits: it outlives the call. */
+void e2b_tell(struct e2b_call *c, const struct e2b_method *method, const ProtobufCMessage *request);
 
 static inline char *e2b_pb(const char *s)
 {
@@ -151,7 +154,8 @@ void e2b_env_free(struct e2b_env *env);
 
 e2b_run_fn e2b_not_there, e2b_health;
 e2b_run_fn e2b_sandbox_create, e2b_sandbox_list, e2b_sandbox_get, e2b_sandbox_kill,
-    e2b_sandbox_timeout, e2b_sandbox_connect, e2b_sandbox_pause, e2b_sandbox_resume;
+    e2b_sandbox_timeout, e2b_sandbox_connect, e2b_sandbox_pause, e2b_sandbox_resume,
+    e2b_sandbox_fork;
 e2b_run_fn e2b_process_start, e2b_process_connect, e2b_process_list, e2b_process_signal,
     e2b_process_input, e2b_process_close, e2b_process_update;
 e2b_run_fn e2b_folder_stat, e2b_folder_list, e2b_folder_make, e2b_folder_move, e2b_folder_remove;

@@ -18,7 +18,7 @@ static const struct e2b_route routes[] = {
     {E2B_POST, "/v2/sandboxes/*/connect", PLANE_CONTROL, e2b_sandbox_connect},
     {E2B_POST, "/sandboxes/*/pause", PLANE_CONTROL, e2b_sandbox_pause},
     {E2B_POST, "/sandboxes/*/resume", PLANE_CONTROL, e2b_sandbox_resume},
-    {E2B_POST, "/sandboxes/*/fork", PLANE_CONTROL, e2b_not_there},
+    {E2B_POST, "/sandboxes/*/fork", PLANE_CONTROL, e2b_sandbox_fork},
     {E2B_POST, "/sandboxes/*/snapshots", PLANE_CONTROL, e2b_not_there},
     {E2B_PUT, "/sandboxes/*/network", PLANE_CONTROL, e2b_not_there},
     {E2B_GET, "/sandboxes/*/metrics", PLANE_CONTROL, e2b_not_there},
