@@ -1,7 +1,8 @@
 """A scheduler without workers: PortService and SandboxService as the gateway sees them, over real gRPC.
 
 A port of the sandbox is the same port of 127.0.0.1, where a `Guest` listens and answers as the test says.  Connect and
-CreateLink judge the credential; what they were asked stands in `connects` and `links`.
+CreateLink judge the credential; what they were asked stands in `connects` and `links`.  Every Fork is made, unless
+`on_fork(its number, context)` says something else; what was asked stands in `forks` and `kills`.
 """
 import concurrent.futures
 import contextlib
@@ -84,7 +85,8 @@ def says(data, then=None):
 
 class Scheduler:
     def __init__(self, folder):
-        self.connects, self.links, self.creates, self.paths = [], [], [], []
+        self.connects, self.links, self.creates, self.paths, self.forks, self.kills = [], [], [], [], [], []
+        self.on_fork, self.now, self.most, self.lock = None, 0, 0, threading.Lock()
         self.target = f"unix:{folder}/api.sock"
         self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(700))
         unary, both = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
@@ -97,6 +99,8 @@ class Scheduler:
                 "CreateLink": unary(self.create_link, port_pb2.CreateLinkRequest.FromString, text)}),
             grpc.method_handlers_generic_handler("cloche.v1.SandboxService", {
                 "Create": unary(self.create, pb.CreateRequest.FromString, text),
+                "Fork": unary(self.fork, pb.ForkRequest.FromString, text),
+                "Kill": unary(self.kill, pb.KillRequest.FromString, text),
                 "Get": unary(self.get, pb.SandboxServiceGetRequest.FromString, text),
                 "Resume": unary(self.resume, pb.ResumeRequest.FromString, text)})))
         self.server.add_insecure_port(self.target)
@@ -159,7 +163,23 @@ class Scheduler:
                     done.set()
                 m = next(requests)
 
+    @contextlib.contextmanager
+    def counted(self):
+        """`most` is how many of these were under way at once."""
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.now -= 1
+
     def create_link(self, m, context):
+        with self.counted():
+            return self.make_link(m, context)
+
+    def make_link(self, m, context):
         self.links.append((m.sandbox_id, m.port, m.ttl_ns, dict(context.invocation_metadata()).get("authorization")))
         if self.link_error:
             context.abort(*self.link_error)
@@ -175,6 +195,19 @@ class Scheduler:
         self.creates.append(m)
         self.labels = {label.key: label.value for label in m.labels}
         return pb.CreateResponse(sandbox=self.box())
+
+    def fork(self, m, context):
+        with self.counted():
+            with self.lock:
+                self.forks.append(m)
+                n = len(self.forks)
+            if self.on_fork:
+                self.on_fork(n, context)
+            return pb.ForkResponse(sandbox=pb.Sandbox(id=f"sbx_{n:026d}", template="python", state=pb.UNIT_STATE_RUNNING, labels=m.labels))
+
+    def kill(self, m, _context):
+        self.kills.append(m.sandbox_id)
+        return pb.KillResponse()
 
     def get(self, _m, _context):
         return pb.SandboxServiceGetResponse(sandbox=self.box())
