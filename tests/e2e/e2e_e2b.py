@@ -85,6 +85,48 @@ def javascript_sdk(c):
     check("a command that runs can be killed", seen.get("killed", [False])[0])
 
 
+@suite.scenario
+def forks_by_python(c):
+    seen = sdk(c, c.tenant("fork-python", sandboxes=4).key, PYTHON, HERE / "e2b_fork_client.py", "base")
+    agree(seen, {
+        "moment": [1, True], "forks": [[True] * 3, 4], "has": [["kept", "42", True]] * 4,
+        "apart": [["kept", "41", True]] + [[f"of {i}", str(i), False] for i in range(3)], "info": [True] * 3,
+        "env": ["a\n", "\n"], "connect": "of 0", "full": [True, True], "mixed": [3, 1, 2, ["41"]], "ended": True,
+        "paused": [True, "409:", "paused"], "unknown": True, "one": ["41", True, True]})
+
+
+@suite.scenario
+def forks_by_javascript(c):
+    seen = sdk(c, c.tenant("fork-node", sandboxes=4).key, NODE, HERE / "e2b_fork_client.mjs", MODULES, "base")
+    agree(seen, {
+        "forks": [[True] * 3, 4], "has": [["kept", "42", True]] * 4, "apart": [["kept", "41"]] + [[f"of {i}", str(i)] for i in range(3)],
+        "metadata": {"userId": "n ü"}, "full": ["RateLimitError"] * 2, "mixed": ["RateLimitError", "RateLimitError", "sandbox"],
+        "paused": "SandboxError: 409", "unknown": "SandboxNotFoundError", "killed": True})
+
+
+@suite.scenario
+def forks_without_an_sdk(c):
+    """Statuses, as the SDKs do not show them; and who may."""
+    c.tenant("forks", sandboxes=2)
+    a, other = Caller(c, X_API_Key=c.key("forks").secret), Caller(c, X_API_Key=c.tenant("no-forks").key)
+    box = a.make()
+    path = f"/sandboxes/{box['sandboxID']}/fork"
+    status, made = a.call("POST", path, {"count": 2, "timeout": 60})
+    equal("one is made, and one is over the quota", (status, sorted(e.get("error", {}).get("code", 201) for e in made)), (201, [201, 429]))
+    copy = next(e["sandbox"] for e in made if "sandbox" in e)
+    check("the copy's token is its own", "aGVsbG8K" in a.run(copy, "echo hello")[1] and "another sandbox" in a.run(
+        {**copy, "envdAccessToken": box["envdAccessToken"]}, "true")[1])
+    equal("it is as create answers", sorted(copy), sorted(box))
+    equal("a body that is none", [a.call("POST", path, b)[0] for b in ({"count": 0}, {"count": 21}, {"timeout": 0}, {"count": "1"})], [400] * 4)
+    equal("another tenant's is not there", other.call("POST", path, {})[0], 404)
+    equal("who may only read makes none", Caller(c, X_API_Key=c.key("forks", scopes=("read",)).secret).call("POST", path, {})[0], 403)
+    equal("the copy ends", a.call("DELETE", "/sandboxes/" + copy["sandboxID"])[0], 204)
+    a.call("POST", f"/sandboxes/{box['sandboxID']}/pause")
+    status, said = a.call("POST", path, {"count": 2})
+    check("of one that is paused there is none", status == 409 and "paused" in said["message"], (status, said))
+    equal("it ends", (a.call("DELETE", "/sandboxes/" + box["sandboxID"])[0], a.call("POST", path, {})[0]), (204, 404))
+
+
 # --- without an SDK ------------------------------------------------------------------------------------------------
 
 def envelope(message):
