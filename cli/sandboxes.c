@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/id.h"
 #include "cli/client.h"
 #include "cli/output.h"
 #include "cli/pages.h"
@@ -282,10 +283,25 @@ static int check_forks(const struct cli_opts *o, char key[static VALUE_NAME], st
     return value_nth_key(o->idempotency_key, o->count, key, err);
 }
 
+/* Of several copies the same: then the sandbox stands still once.  "" = one of its own. */
+static void choose_moment(const struct cli_opts *o, char moment[static VALUE_MOMENT])
+{
+    uint8_t bytes[(VALUE_MOMENT - 1) / 2];
+    moment[0] = '\0';
+    if (o->count == 1)
+        return;
+    if (o->idempotency_key && o->idempotency_key[0]) {
+        value_moment_of_key(o->idempotency_key, moment);
+        return;
+    }
+    cl_random(bytes, sizeof bytes);
+    cl_hex(bytes, sizeof bytes, moment);
+}
+
 static int cmd_fork(const struct cli_opts *o, const struct args *a)
 {
     struct cl_err err = {0};
-    char key[VALUE_NAME];
+    char key[VALUE_NAME], moment[VALUE_MOMENT];
     uint64_t made = 0;
     CL_AUTO(spec_freep) struct spec *spec = NULL;
     CL_AUTO(client_freep) struct client *client = NULL;
@@ -298,6 +314,8 @@ static int cmd_fork(const struct cli_opts *o, const struct args *a)
     req.n_labels = spec->job.n_labels;
     req.labels = spec->job.labels;
     req.idempotency_key = key;
+    choose_moment(o, moment);
+    req.moment = moment;
     while (made < o->count) {
         if (value_nth_key(o->idempotency_key, made + 1, key, &err) == 0 &&
             fork_once(o, client, &req, &made, &err) == 0)
@@ -338,7 +356,7 @@ static const struct arg_opt resume_opts[] = {
 static const struct arg_opt fork_opts[] = {
     OPT_JSON,
     {"count", 'n', ARG_U64, OPT(count), "N",
-     "how many to make, one after the other, 1-64 (default 1)"},
+     "how many to make, all of one moment, 1-64 (default 1)"},
     {"ttl", 0, ARG_DURATION, OPT(ttl), "10m",
      "idle time after which each ends (default: that of SANDBOX, at most 24 h)"},
     {"label", 'l', ARG_LIST, OPT(labels), "k=v", "a label; repeatable"},
@@ -389,9 +407,9 @@ const struct cli_command sandbox_commands[] = {
      "quota\n"
      "as one that is created.  Prints each id, or with --json each sandbox, as a line when it "
      "runs.\n\n"
-     "With --count the copies are made one after the other, each of its own moment.  When one "
-     "cannot be\n"
-     "made, those before it have been printed and stay; the error says how many they are.\n\n"
+     "With --count the copies are made one after the other, all of one moment: SANDBOX stands\n"
+     "still once, and what it does after that is in none of them.  When one cannot be made, those\n"
+     "before it have been printed and stay; the error says how many they are.\n\n"
      "  id=$(cloche sandbox fork sbx_01...)\n"
      "  for id in $(cloche sandbox fork -n 4 sbx_01...); do cloche exec $id -- ./try; done\n"
      "  cloche sandbox list --json | jq '.[] | select(.forked_from == \"sbx_01...\").id'\n",

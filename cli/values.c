@@ -2,6 +2,7 @@
 #include "cli/values.h"
 
 #include <inttypes.h>
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -116,6 +117,13 @@ int value_nth_key(const char *key, uint64_t n, char out[static VALUE_NAME], stru
                        VALUE_NAME - 1 - strlen(tail));
     (void)snprintf(out, VALUE_NAME, "%s%s", key ? key : "", tail);
     return 0;
+}
+
+void value_moment_of_key(const char *key, char out[static VALUE_MOMENT])
+{
+    uint8_t digest[32];
+    CL_ASSERT(EVP_Digest(key, strlen(key), digest, NULL, EVP_sha256(), NULL) == 1);
+    cl_hex(digest, (VALUE_MOMENT - 1) / 2, out);
 }
 
 void value_bytes_text(uint64_t bytes, char out[static VALUE_TEXT])

@@ -216,6 +216,18 @@ static void test_one_key_names_several_things(void **state)
     assert_int_equal(value_nth_key(longest, 10, out, NULL), -1);
 }
 
+static void test_one_key_names_one_moment(void **state)
+{
+    (void)state;
+    char a[VALUE_MOMENT], again[VALUE_MOMENT], b[VALUE_MOMENT];
+    value_moment_of_key("a", a);
+    value_moment_of_key("a", again);
+    value_moment_of_key("b", b);
+    assert_string_equal(a, "ca978112ca1bbdcafac231b39a23dc4d"); /* of SHA-256("a") */
+    assert_string_equal(a, again);
+    assert_string_not_equal(a, b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +241,7 @@ int main(void)
         cmocka_unit_test(test_exit_codes_are_those_of_the_contract),
         cmocka_unit_test(test_what_happens_to_idle_sandboxes),
         cmocka_unit_test(test_one_key_names_several_things),
+        cmocka_unit_test(test_one_key_names_one_moment),
         cmocka_unit_test(test_names_of_unknown_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
