@@ -176,6 +176,11 @@ void machine_is_held(struct machine *m, const struct guest_past *past)
     struct cl_err why = {0};
     if (m->state != MACHINE_HOLDING)
         return; /* it ends */
+    if (cl_list_empty(&m->copies)) {
+        (void)cl_fail(&why, CL_E_CANCELLED, 0, "nobody waits for it any more");
+        finish(m, &why);
+        return;
+    }
     if (seed_new(m->host->loop, m->template, machine_rest_most(m), &m->seed, &why) < 0) {
         finish(m, &why);
         return;

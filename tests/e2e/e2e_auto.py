@@ -80,7 +80,7 @@ if __name__ == "__main__":
     main = Cluster("auto", templates="base", warm=1, worker_args=("--driver", "auto"))
     try:
         main.start()
-        suite.play(main, None)
+        suite.play(main)
     finally:
         suite.close(main)
     if FASTEST[0].startswith("kvm") and os.access("/dev/kvm", os.R_OK | os.W_OK):

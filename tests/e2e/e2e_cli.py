@@ -343,7 +343,7 @@ def main():
         print(f"--- as {'root' if uid is None else 'an ordinary user'}", flush=True)
         c = Instance(uid)
         try:
-            suite.play(c, sys.argv[1] if len(sys.argv) > 1 else None)
+            suite.play(c, sys.argv[1:])
         finally:
             c("down")
             shutil.rmtree(c.dir, ignore_errors=True)

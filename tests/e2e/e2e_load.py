@@ -73,7 +73,7 @@ if __name__ == "__main__":
         c.start()
         c.loader = c.tenant("load", sandboxes=8)
         c.load_key = c.loader.key
-        suite.play(c, sys.argv[1] if len(sys.argv) > 1 else None)
+        suite.play(c, sys.argv[1:])
     finally:
         suite.close(c)
     suite.finish()

@@ -225,7 +225,7 @@ if __name__ == "__main__":
         process.start = start
     try:
         c.start()
-        suite.play(c, sys.argv[1] if len(sys.argv) > 1 else None)
+        suite.play(c, sys.argv[1:])
     finally:
         c.stop()
         judge_all(c)

@@ -715,9 +715,9 @@ class Suite:
             self.left_out.add(fn)
         return fn
 
-    def play(self, cluster, only=None):
+    def play(self, cluster, only=()):
         for fn in self.scenarios:
-            if only and only not in fn.__name__:
+            if only and not any(name in fn.__name__ for name in only):
                 continue
             if fn in self.left_out:
                 print(f"left out: {fn.__name__} takes long; runs with CI=true or CLOCHE_LONG=1", flush=True)
@@ -761,11 +761,10 @@ class Suite:
 
     def main(self, cluster=Cluster, **kw):
         """The usual file: one cluster, every scenario (or those named on the command line)."""
-        only = sys.argv[1] if len(sys.argv) > 1 else None
         c = cluster(self.name, **kw)
         try:
             c.start()
-            self.play(c, only)
+            self.play(c, sys.argv[1:])
         except Exception as err:  # noqa: BLE001
             self.check("the cluster starts", False, f"{err}\n{traceback.format_exc()}")
         finally:

@@ -137,7 +137,7 @@ def figures(c):
 
 def main():
     c = Cluster("lab", templates="base", warm=1, worker_args=("--driver", DRIVER, "--metrics", f"127.0.0.1:{METRICS}"))
-    only = sys.argv[2] if len(sys.argv) > 2 else None
+    only = sys.argv[2:]
     begin = time.monotonic()
     try:
         c.start()

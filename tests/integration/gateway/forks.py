@@ -159,7 +159,7 @@ def main():
     w.s = w.scheduler
     try:
         w.g = w.gateway("gateway")
-        suite.play(w, sys.argv[1] if len(sys.argv) > 1 else None)
+        suite.play(w, sys.argv[1:])
     finally:
         equal("every gateway ends in order", set(w.stop()), {0})
         equal("no sanitizer or assertion spoke", w.reports(), [])

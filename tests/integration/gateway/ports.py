@@ -647,7 +647,7 @@ def main():
     world.s = world.scheduler
     try:
         world.g = world.gateway("gateway", "--metrics", "127.0.0.1:0")
-        suite.play(world, sys.argv[1] if len(sys.argv) > 1 else None)
+        suite.play(world, sys.argv[1:])
     finally:
         equal("every gateway ends in order", set(world.stop()), {0})
         equal("no sanitizer or assertion spoke", world.reports(), [])
