@@ -151,10 +151,11 @@ static void join(const struct fact *f, const char *name, char out[static TEXT])
 static void unit_admit(const struct fact *f)
 {
     json_t *root = f->t->root;
+    const char *fork_of = str(f, "fork_of"); /* whose tree tells what its processes did before */
     char argv[TEXT];
     join(f, "argv", argv);
-    set_text(root, "%s  %s of %s%s%s", str(f, "unit"), str(f, "kind"), str(f, "template"),
-             argv[0] ? ": " : "", argv);
+    set_text(root, "%s  %s of %s%s%s%s%s", str(f, "unit"), str(f, "kind"), str(f, "template"),
+             fork_of[0] ? ", a copy of " : "", fork_of, argv[0] ? ": " : "", argv);
     (void)json_object_set_new(root, "at", json_string(f->ts));
     (void)json_object_set(root, "fields", f->fields);
 }

@@ -69,6 +69,18 @@ static void test_processes_stand_under_who_made_them(void **state)
                    "   `- wrote /b\n");
 }
 
+static void test_a_copy_says_of_what(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {
+        {"unit.admit", "{\"kind\":\"sandbox\",\"template\":\"python\",\"unit\":\"sbx_1\","
+                       "\"fork_of\":\"sbx_0\"}"},
+        {"guest.exec", "{\"argv\":[\"sh\"],\"pid\":100,\"parent\":99,\"uid\":1000}"},
+    };
+    SHOWS(rows, AT "sbx_1  sandbox of python, a copy of sbx_0\n" AT "`- processes\n" AT
+                   "   `- 100  sh\n");
+}
+
 static void test_ends_are_told_where_it_began(void **state)
 {
     (void)state;
@@ -131,6 +143,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_processes_stand_under_who_made_them),
+        cmocka_unit_test(test_a_copy_says_of_what),
         cmocka_unit_test(test_ends_are_told_where_it_began),
         cmocka_unit_test(test_a_terminal_is_not_driven),
         cmocka_unit_test(test_a_chain_without_an_end_is_cut),
