@@ -114,8 +114,6 @@ struct machine_copy {
  * kept for MACHINE_KEPT_S, and then `done` runs inside this call.  UNIMPL where its monitor or its
  * agent cannot, STATE while it is put to rest, UNAVAILABLE when that moment is over. */
 int machine_copy(struct machine *m, struct machine_copy *copy, struct cl_err *err) CL_MUST;
-/* What the guest that it is a copy of had counted until then; 0 when it is none. */
-void machine_watched_before(const struct machine *m, uint64_t *ret_seen, uint64_t *ret_lost);
 /* What it takes of the disk AT_REST, beside its scratch disk. */
 uint64_t machine_rest_bytes(const struct machine *m);
 /* When the guardian kills its VM, on the monotonic clock; kept for the next one while it has none.

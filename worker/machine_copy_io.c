@@ -186,8 +186,6 @@ void machine_is_held(struct machine *m, const struct guest_past *past)
         return;
     }
     m->seed->past = *past;
-    m->seed->watched_seen = m->watched_seen;
-    m->seed->watched_lost = m->watched_lost;
     if (machine_limit_cgroup(m, 2 * machine_copies(m), &why) < 0 ||
         machine_driver(m)->save(m->vm, rest_files(m->seed->rest), on_saved, m, &why) < 0) {
         finish(m, &why);
@@ -234,10 +232,4 @@ int machine_copy(struct machine *m, struct machine_copy *copy, struct cl_err *er
         return -1;
     }
     return 0;
-}
-
-void machine_watched_before(const struct machine *m, uint64_t *ret_seen, uint64_t *ret_lost)
-{
-    *ret_seen = m->skip_seen;
-    *ret_lost = m->skip_lost;
 }

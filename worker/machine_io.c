@@ -386,8 +386,6 @@ static void note_watch(struct machine *m, const Cloche__V1__GuestIdentityDone *d
 static void on_watched(void *arg, const Cloche__V1__GuestEvents *batch)
 {
     struct machine *m = arg;
-    m->watched_seen = CL_MAX(m->watched_seen, batch->seen);
-    m->watched_lost = CL_MAX(m->watched_lost, batch->lost);
     if (machine_is_awake(m) && m->events.on_watched)
         m->events.on_watched(m->arg, batch);
 }
@@ -714,11 +712,8 @@ int machine_start_copy(struct machine_host *host, const struct seed_share *of,
     const struct birth b = {host, seed->template, VM_CLONE, false, of->seed, of->disk, events, arg};
     if (give_birth(&b, ret_machine, err) < 0)
         return -1;
-    struct machine *m = *ret_machine;
-    m->saved.code_started = 1; /* as soon as it is up */
-    m->watched_seen = m->skip_seen = seed->watched_seen;
-    m->watched_lost = m->skip_lost = seed->watched_lost;
-    machine_limit_time(m);
+    (*ret_machine)->saved.code_started = 1; /* as soon as it is up */
+    machine_limit_time(*ret_machine);
     return 0;
 }
 

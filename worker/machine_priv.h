@@ -45,11 +45,9 @@ struct machine {
     struct cl_timer kept_end;
     /* Owned: under way; of a copy that is not claimed yet: what it is made from. */
     struct seed *seed;
-    struct disk_copy *disk_copy;         /* owned: under way */
-    uint64_t frozen_ns;                  /* since when it stands still for that */
-    uint64_t watched_seen, watched_lost; /* as its guest says */
-    uint64_t skip_seen, skip_lost;       /* ... of the VM that it is a copy of */
-    uint64_t spent_cpu_ns;               /* by the VMs that it had before */
+    struct disk_copy *disk_copy; /* owned: under way */
+    uint64_t frozen_ns;          /* since when it stands still for that */
+    uint64_t spent_cpu_ns;       /* by the VMs that it had before */
     uint64_t deadline_ns;
     struct guest *guest; /* owned */
     struct vm_net *net;  /* owned; NULL = it has no network */

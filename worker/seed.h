@@ -14,12 +14,11 @@
 
 struct seed {
     unsigned refs;
-    struct template *template;           /* owned reference */
-    struct rest *rest;                   /* owned: its files, never stored */
-    int disk;                            /* owned; -1 = none, or given to the last copy */
-    uint64_t disk_bytes;                 /* its size */
-    struct guest_past past;              /* what its agent has open */
-    uint64_t watched_seen, watched_lost; /* as its guest counted */
+    struct template *template; /* owned reference */
+    struct rest *rest;         /* owned: its files, never stored */
+    int disk;                  /* owned; -1 = none, or given to the last copy */
+    uint64_t disk_bytes;       /* its size */
+    struct guest_past past;    /* what its agent has open */
 };
 
 /* What one copy is made from. */

@@ -436,14 +436,9 @@ static void claimed(void *arg, struct machine *machine, const char *source,
 static void forked(void *arg, struct machine *machine, const struct cl_err *err)
 {
     struct unit *u = arg;
-    uint64_t seen, lost;
     u->fork = NULL;
     u->units->n_forks--;
-    if (machine) {
-        machine_watched_before(machine, &seen, &lost);
-        watch_begin_copy(&u->watch, seen, lost);
-        u->code_started = true; /* what ran runs on */
-    }
+    u->code_started = machine != NULL; /* what ran runs on */
     claimed(u, machine, "fork", err);
 }
 

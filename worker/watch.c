@@ -4,22 +4,11 @@
 #include "base/util.h"
 #include "policy/quota.h"
 
-void watch_begin_copy(struct watch *watch, uint64_t seen, uint64_t lost)
-{
-    watch->skip_seen = seen;
-    watch->skip_lost = lost;
-}
-
-static uint64_t less(uint64_t a, uint64_t b)
-{
-    return a > b ? a - b : 0;
-}
-
 void watch_note(struct watch *watch, const Cloche__V1__GuestEvents *batch)
 {
     watch->came += batch->n_events;
-    watch->lost = CL_MAX(watch->lost, less(batch->lost, watch->skip_lost));
-    watch->seen = CL_MAX(watch->seen, less(batch->seen, watch->skip_seen));
+    watch->lost = CL_MAX(watch->lost, batch->lost);
+    watch->seen = CL_MAX(watch->seen, batch->seen);
 }
 
 void watch_note_number(struct watch *watch, uint64_t number)

@@ -34,12 +34,9 @@ struct watch {
     uint64_t came;                  /* events that have come */
     uint64_t over;                  /* of those, over the rate or unheard */
     uint64_t seen, lost;            /* as the guest says */
-    uint64_t skip_seen, skip_lost;  /* of what it says: of the VM that it is a copy of */
     uint64_t told_over, told_lost;  /* what the newest count said */
 };
 
-/* Its guest is a copy, which counts on from there. */
-void watch_begin_copy(struct watch *watch, uint64_t seen, uint64_t lost);
 /* Take note of the counts of a batch; call watch_admits() for each of its events then. */
 void watch_note(struct watch *watch, const Cloche__V1__GuestEvents *batch);
 /* The same of one event whose source numbers them from 1 and loses none. */

@@ -161,6 +161,26 @@ def a_scheduler_that_was_away(c):
     check("with what was not heard", last.get("over", 0) > 0 and last.get("missing") == 0, last)
 
 
+@suite.scenario
+def a_copy(c):
+    """Each has what it did itself; what the first began runs on in the copy, and is seen there, too."""
+    box, copy = Box(c.admin), Box.__new__(Box)
+    box.put("/tmp/loop", "for my $i (1..30) { open(my $f, '>', \"/tmp/n$i\"); close $f; select(undef, undef, undef, 0.1) }")
+    box.begin("perl", "/tmp/loop")
+    check("it runs", until(lambda: Log(c, box.id, ended=False).of("guest.write"), 60))
+    copy.client, copy.id = c.admin, c.admin.sandboxes.Fork(pb.ForkRequest(sandbox_id=box.id), timeout=120).sandbox.id
+    box.finish()
+    check("the copy's loop ends as well", until(lambda: (copy.begin("ls", "/tmp/n30"), copy.finish())[1], 60))
+    copy.run("id")
+    first, second = box.end(c), copy.end(c)
+    names = [{f["path"] for f in log.of("guest.write")} for log in (first, second)]
+    check("both add up", first.sums_up() and second.sums_up(), [(log.of("guest.count"), len(log.guest())) for log in (first, second)])
+    equal("nothing is missing in either", [log.sums_up()["missing"] for log in (first, second)], [0, 0])
+    check("the first has all of its files", {f"/tmp/n{i}" for i in range(1, 31)} <= names[0], names[0])
+    check("the copy those since it is one", "/tmp/n30" in names[1] and "/tmp/n1" not in names[1], names[1])
+    check("… and its own commands", ["id"] in [f["argv"] for f in second.of("guest.exec")] and ["id"] not in [f["argv"] for f in first.of("guest.exec")])
+
+
 def a_tenant_with_a_small_share():
     c = Cluster("watch-share", scheduler_args=("--guest-events-burst", "10", "--guest-events-rate", "1"))
     try:

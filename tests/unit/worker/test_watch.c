@@ -43,26 +43,6 @@ static void test_a_burst_passes_and_then_the_rate(void **state)
     assert_int_equal(watch_missing(&w), 0);
 }
 
-static void test_a_copy_counts_from_where_it_began(void **state)
-{
-    (void)state;
-    struct watch w = {.came = 0};
-    Cloche__V1__GuestEvents batch = CLOCHE__V1__GUEST_EVENTS__INIT;
-    watch_begin_copy(&w, 1000, 7);
-    batch.n_events = 5;
-    batch.seen = 1006;
-    batch.lost = 8;
-    watch_note(&w, &batch);
-    assert_int_equal(w.seen, 6);
-    assert_int_equal(w.lost, 1);
-    assert_int_equal(watch_missing(&w), 0);
-    batch.n_events = 0;
-    batch.seen = batch.lost = 3; /* hostile: less than before */
-    watch_note(&w, &batch);
-    assert_int_equal(w.seen, 6);
-    assert_int_equal(w.lost, 1);
-}
-
 static void test_files_do_not_hide_programs(void **state)
 {
     (void)state;
@@ -137,7 +117,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_burst_passes_and_then_the_rate),
-        cmocka_unit_test(test_a_copy_counts_from_where_it_began),
         cmocka_unit_test(test_files_do_not_hide_programs),
         cmocka_unit_test(test_numbers_tell_what_is_missing),
         cmocka_unit_test(test_no_burst_records_nothing_and_no_interval_all),
