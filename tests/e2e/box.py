@@ -1,5 +1,5 @@
 """A sandbox and what tests do with it."""
-from harness import SECOND, code_of, command, error_of, follow, pb
+from harness import SECOND, code_of, command, error_of, follow, pb, soon
 
 COUNTER = "i=0; while :; do echo $i; i=$((i + 1)); sleep 0.05; done"
 
@@ -37,7 +37,7 @@ class Box:
         return self.client.execs.Start(pb.StartRequest(sandbox_id=self.id, command=command(*argv, **kw))).exec_id
 
     def attach(self, exec_id, **kw):
-        return self.client.execs.Attach(pb.AttachRequest(sandbox_id=self.id, exec_id=exec_id, **kw), timeout=300)
+        return self.client.execs.Attach(pb.AttachRequest(sandbox_id=self.id, exec_id=exec_id, **kw), timeout=soon(300))
 
     def exec(self, *argv, **kw):
         return follow(self.attach(self.start(*argv, **kw)))

@@ -17,6 +17,9 @@ SERVER = "import http.server; http.server.HTTPServer(('127.0.0.1', 8000), http.s
 TALKER = "l=$(head -c 3000 /dev/zero | tr '\\0' x); i=0; while :; do i=$((i+1)); echo $i > /tmp/talks; echo $l; [ $((i % 20)) != 0 ] || sleep 0.1; done"
 
 
+LONG_S = 3600  # of commands that run through a scenario, also in an emulated machine
+
+
 def said(box, *argv):
     return box.exec(*argv).out.decode().split()
 
@@ -31,10 +34,10 @@ def moves(box, path):
 def both_go_on(c):
     box = Box(c.admin, template="python", labels=[pb.Label(key="of", value="one")])
     box.python("import random; x = 41; random.seed(7)")
-    listener = Listener(box.attach(box.start("sh", "-c", COUNTER)))
-    talker = Listener(box.attach(box.start("sh", "-c", TALKER)))
-    server = box.start("sh", "-c", f"cd /home/user && exec python3 -c \"{SERVER}\"")
-    box.start("sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > /tmp/ticks; sleep 0.05; done")
+    listener = Listener(box.attach(box.start("sh", "-c", COUNTER, timeout=LONG_S)))
+    talker = Listener(box.attach(box.start("sh", "-c", TALKER, timeout=LONG_S)))
+    server = box.start("sh", "-c", f"cd /home/user && exec python3 -c \"{SERVER}\"", timeout=LONG_S)
+    box.start("sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > /tmp/ticks; sleep 0.05; done", timeout=LONG_S)
     box.exec("sh", "-c", "echo kept > /home/user/file; dd if=/dev/urandom of=/home/user/noise bs=1M count=20 2>/dev/null")
     look = ("sh", "-c", "sha256sum /home/user/noise; cat /home/user/file /proc/sys/kernel/random/boot_id")
     before = box.exec(*look).out
