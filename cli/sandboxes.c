@@ -14,6 +14,7 @@
 #include "cli/spec.h"
 #include "cloche/v1/sandbox.pb-c.h"
 #include "proto/copy.h"
+#include "rpc/one_key.h"
 
 enum {
     SANDBOX_PAGE = 100,
@@ -276,32 +277,17 @@ static int fork_once(const struct cli_opts *o, struct client *client,
 }
 
 /* Before anything is made: the count, and the key of the last one, which is the longest. */
-static int check_forks(const struct cli_opts *o, char key[static VALUE_NAME], struct cl_err *err)
+static int check_forks(const struct cli_opts *o, char key[static RPC_KEY], struct cl_err *err)
 {
     if (o->count < 1 || o->count > FORKS_MAX)
         return cl_fail(err, CL_E_INVALID, 0, "--count: between 1 and %d", FORKS_MAX);
-    return value_nth_key(o->idempotency_key, o->count, key, err);
-}
-
-/* Of several copies the same: then the sandbox stands still once.  "" = one of its own. */
-static void choose_moment(const struct cli_opts *o, char moment[static VALUE_MOMENT])
-{
-    uint8_t bytes[(VALUE_MOMENT - 1) / 2];
-    moment[0] = '\0';
-    if (o->count == 1)
-        return;
-    if (o->idempotency_key && o->idempotency_key[0]) {
-        value_moment_of_key(o->idempotency_key, moment);
-        return;
-    }
-    cl_random(bytes, sizeof bytes);
-    cl_hex(bytes, sizeof bytes, moment);
+    return rpc_nth_key(o->idempotency_key, o->count, key, err);
 }
 
 static int cmd_fork(const struct cli_opts *o, const struct args *a)
 {
     struct cl_err err = {0};
-    char key[VALUE_NAME], moment[VALUE_MOMENT];
+    char key[RPC_KEY], moment[RPC_WORD] = "";
     uint64_t made = 0;
     CL_AUTO(spec_freep) struct spec *spec = NULL;
     CL_AUTO(client_freep) struct client *client = NULL;
@@ -314,10 +300,11 @@ static int cmd_fork(const struct cli_opts *o, const struct args *a)
     req.n_labels = spec->job.n_labels;
     req.labels = spec->job.labels;
     req.idempotency_key = key;
-    choose_moment(o, moment);
+    if (o->count > 1) /* then the sandbox stands still once */
+        rpc_word(o->idempotency_key, moment);
     req.moment = moment;
     while (made < o->count) {
-        if (value_nth_key(o->idempotency_key, made + 1, key, &err) == 0 &&
+        if (rpc_nth_key(o->idempotency_key, made + 1, key, &err) == 0 &&
             fork_once(o, client, &req, &made, &err) == 0)
             continue;
         if (made > 0)

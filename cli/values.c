@@ -2,7 +2,6 @@
 #include "cli/values.h"
 
 #include <inttypes.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -105,25 +104,6 @@ int value_idle(const char *text, struct value_idle *ret, struct cl_err *err)
     }
     return cl_fail(err, CL_E_INVALID, 0,
                    "--on-idle '%.40s': want end, pause or pause-until-resumed", text);
-}
-
-int value_nth_key(const char *key, uint64_t n, char out[static VALUE_NAME], struct cl_err *err)
-{
-    char tail[VALUE_TEXT] = "";
-    if (key && key[0] && n > 1)
-        (void)snprintf(tail, sizeof tail, ".%" PRIu64, n);
-    if (key && strlen(key) + strlen(tail) >= VALUE_NAME)
-        return cl_fail(err, CL_E_INVALID, 0, "--idempotency-key: at most %zu bytes",
-                       VALUE_NAME - 1 - strlen(tail));
-    (void)snprintf(out, VALUE_NAME, "%s%s", key ? key : "", tail);
-    return 0;
-}
-
-void value_moment_of_key(const char *key, char out[static VALUE_MOMENT])
-{
-    uint8_t digest[32];
-    CL_ASSERT(EVP_Digest(key, strlen(key), digest, NULL, EVP_sha256(), NULL) == 1);
-    cl_hex(digest, (VALUE_MOMENT - 1) / 2, out);
 }
 
 void value_bytes_text(uint64_t bytes, char out[static VALUE_TEXT])

@@ -20,7 +20,6 @@
 enum {
     VALUE_NAME = 256,
     VALUE_TEXT = 32,
-    VALUE_MOMENT = 32 + 1, /* 16 bytes as hex, and NUL */
 };
 
 /* "NAME=VALUE" -> the name, and where the value begins; INVALID without a name or `=`. */
@@ -47,14 +46,6 @@ struct value_idle {
     bool wakes; /* by the next use */
 };
 int value_idle(const char *text, struct value_idle *ret, struct cl_err *err) CL_MUST;
-
-/* The idempotency key of the n-th (1...) of several things that one key names: KEY, KEY.2, KEY.3;
- * "" when there is no key.  INVALID when it would be longer than one may be. */
-int value_nth_key(const char *key, uint64_t n, char out[static VALUE_NAME],
-                  struct cl_err *err) CL_MUST;
-
-/* The word for the moment of all forks that one key names; the same key is the same word. */
-void value_moment_of_key(const char *key, char out[static VALUE_MOMENT]);
 
 /* "512 MiB", "3 KiB", "17 B". */
 void value_bytes_text(uint64_t bytes, char out[static VALUE_TEXT]);

@@ -2,14 +2,8 @@
 #include "e2b/fork.h"
 
 #include <inttypes.h>
-#include <openssl/evp.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "base/id.h"
-
-enum { SECONDS_DEFAULT = 15, SHA256_BYTES = 32, MOMENT_BYTES = 16 };
-_Static_assert(2 * MOMENT_BYTES + 1 == E2B_FORK_MOMENT, "a moment has room");
+enum { SECONDS_DEFAULT = 15 };
 
 static int read_number(const json_t *body, const char *name, uint64_t max, uint64_t *ret,
                        struct cl_err *err)
@@ -43,23 +37,4 @@ bool e2b_fork_ends_all(enum cl_code code)
             return true;
     }
     return false;
-}
-
-int e2b_fork_key(const char *key, size_t n, char out[static E2B_FORK_KEY], struct cl_err *err)
-{
-    char tail[32] = "";
-    if (key && key[0] && n > 1)
-        (void)snprintf(tail, sizeof tail, ".%zu", n);
-    if (key && strlen(key) + strlen(tail) >= E2B_FORK_KEY)
-        return cl_fail(err, CL_E_INVALID, 0, "Idempotency-Key: at most %zu bytes",
-                       E2B_FORK_KEY - 1 - strlen(tail));
-    (void)snprintf(out, E2B_FORK_KEY, "%s%s", key ? key : "", tail);
-    return 0;
-}
-
-void e2b_fork_moment_of_key(const char *key, char out[static E2B_FORK_MOMENT])
-{
-    uint8_t digest[SHA256_BYTES];
-    CL_ASSERT(EVP_Digest(key, strlen(key), digest, NULL, EVP_sha256(), NULL) == 1);
-    cl_hex(digest, MOMENT_BYTES, out);
 }

@@ -14,13 +14,14 @@
 #include "e2b/fork.h"
 #include "e2b/labels.h"
 #include "proto/copy.h"
+#include "rpc/one_key.h"
 
 enum { FORK_S = 120, LABELS_MAX = 32, ID_PREFIX = 4 /* "sbx_", of a link "clp_" */ };
 
 struct forks {
     struct e2b_fork wish;
     size_t asked;
-    char moment[E2B_FORK_MOMENT];          /* "": there is but one */
+    char moment[RPC_WORD];                 /* "": there is but one */
     ProtobufCMessage *origin;              /* owned: the answer of Get */
     Cloche__V1__Label *labels[LABELS_MAX]; /* origin's */
     size_t n_labels;
@@ -135,9 +136,9 @@ static int ask_fork(struct e2b_call *c, struct cl_err *err)
     static const struct e2b_method fork = E2B_RPC("SandboxService", "Fork", fork_response);
     Cloche__V1__ForkRequest m = CLOCHE__V1__FORK_REQUEST__INIT;
     struct forks *w = c->work;
-    char key[E2B_FORK_KEY];
+    char key[RPC_KEY];
     w->asked++;
-    if (e2b_fork_key(c->in.idempotency_key, w->asked, key, err) < 0)
+    if (rpc_nth_key(c->in.idempotency_key, w->asked, key, err) < 0)
         return -1;
     m.sandbox_id = c->id;
     m.ttl_ns = w->wish.seconds * CL_NS_PER_S;
@@ -188,33 +189,21 @@ static void on_origin(struct e2b_call *c, const ProtobufCMessage *reply, const s
     e2b_fail(c, &bad);
 }
 
-static void choose_moment(const struct e2b_call *c, struct forks *w)
-{
-    uint8_t bytes[(E2B_FORK_MOMENT - 1) / 2];
-    if (w->wish.count == 1)
-        return;
-    if (c->in.idempotency_key && c->in.idempotency_key[0]) {
-        e2b_fork_moment_of_key(c->in.idempotency_key, w->moment);
-        return;
-    }
-    cl_random(bytes, sizeof bytes);
-    cl_hex(bytes, sizeof bytes, w->moment);
-}
-
 void e2b_sandbox_fork(struct e2b_call *c)
 {
     struct cl_err err = {0};
     struct forks *w = e2b_work_new(c, sizeof *w, forks_free);
-    char last[E2B_FORK_KEY];
+    char last[RPC_KEY];
     if (!w)
         return;
     w->made = json_array();
     if (e2b_fork_read(c->body, E2B_LIFE_S, &w->wish, &err) < 0 ||
-        e2b_fork_key(c->in.idempotency_key, w->wish.count, last, &err) < 0) {
+        rpc_nth_key(c->in.idempotency_key, w->wish.count, last, &err) < 0) {
         e2b_fail(c, &err);
         return;
     }
-    choose_moment(c, w);
+    if (w->wish.count > 1)
+        rpc_word(c->in.idempotency_key, w->moment);
     c->left = on_left;
     e2b_box_get(c, on_origin);
 }

@@ -13,6 +13,7 @@
 #include "e2b/route.h"
 #include "e2b/text.h"
 #include "mcp/json.h"
+#include "rpc/one_key.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -120,12 +121,12 @@ static void read_fork(const char *text)
 {
     struct e2b_fork fork = {.count = 0};
     struct cl_err err = {0};
-    char key[E2B_FORK_KEY], moment[E2B_FORK_MOMENT];
+    char key[RPC_KEY], moment[RPC_WORD];
     json_t *body = NULL;
-    if (e2b_fork_key(text, E2B_FORKS_MAX, key, NULL) == 0)
+    if (rpc_nth_key(text, E2B_FORKS_MAX, key, NULL) == 0)
         CL_ASSERT(strncmp(key, text, strlen(text)) == 0);
-    e2b_fork_moment_of_key(text, moment);
-    CL_ASSERT(strlen(moment) == E2B_FORK_MOMENT - 1);
+    rpc_word(text, moment);
+    CL_ASSERT(strlen(moment) == RPC_WORD - 1);
     if (mcp_json_parse(text, strlen(text), &body, NULL) < 0)
         return;
     CL_ASSERT((e2b_fork_read(body, 60, &fork, &err) == 0) == (err.code == CL_OK));

@@ -190,44 +190,6 @@ static void test_names_of_unknown_numbers(void **state)
     assert_string_equal(value_reason(1), "worker-lost");
 }
 
-static void test_one_key_names_several_things(void **state)
-{
-    (void)state;
-    char out[VALUE_NAME], longest[VALUE_NAME + 1];
-    static const struct {
-        const char *key;
-        uint64_t n;
-        const char *want;
-    } rows[] = {{NULL, 1, ""}, {NULL, 64, ""}, {"", 2, ""}, {"k", 1, "k"}, {"k", 64, "k.64"}};
-    for (size_t i = 0; i < CL_COUNT(rows); i++) {
-        assert_int_equal(value_nth_key(rows[i].key, rows[i].n, out, NULL), 0);
-        assert_string_equal(out, rows[i].want);
-    }
-    memset(longest, 'k', sizeof longest);
-    longest[VALUE_NAME - 1] = '\0';
-    assert_int_equal(value_nth_key(longest, 1, out, NULL), 0);
-    assert_string_equal(out, longest);
-    struct cl_err err = {0};
-    assert_int_equal(value_nth_key(longest, 2, out, &err), -1);
-    assert_int_equal(err.code, CL_E_INVALID);
-    assert_non_null(strstr(err.text, "at most 253 bytes"));
-    longest[VALUE_NAME - 3] = '\0';
-    assert_int_equal(value_nth_key(longest, 9, out, NULL), 0);
-    assert_int_equal(value_nth_key(longest, 10, out, NULL), -1);
-}
-
-static void test_one_key_names_one_moment(void **state)
-{
-    (void)state;
-    char a[VALUE_MOMENT], again[VALUE_MOMENT], b[VALUE_MOMENT];
-    value_moment_of_key("a", a);
-    value_moment_of_key("a", again);
-    value_moment_of_key("b", b);
-    assert_string_equal(a, "ca978112ca1bbdcafac231b39a23dc4d"); /* of SHA-256("a") */
-    assert_string_equal(a, again);
-    assert_string_not_equal(a, b);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,8 +202,6 @@ int main(void)
         cmocka_unit_test(test_sizes_and_ages_for_people),
         cmocka_unit_test(test_exit_codes_are_those_of_the_contract),
         cmocka_unit_test(test_what_happens_to_idle_sandboxes),
-        cmocka_unit_test(test_one_key_names_several_things),
-        cmocka_unit_test(test_one_key_names_one_moment),
         cmocka_unit_test(test_names_of_unknown_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

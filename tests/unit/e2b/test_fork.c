@@ -67,48 +67,11 @@ static void test_what_room_and_worker_say_is_of_one_fork(void **state)
         assert_false(e2b_fork_ends_all(one[i]));
 }
 
-static void test_a_key_is_that_of_all_forks(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *key;
-        size_t n;
-        const char *want;
-    } rows[] = {{NULL, 1, ""}, {NULL, 7, ""},   {"", 2, ""},
-                {"k", 1, "k"}, {"k", 2, "k.2"}, {"k", 20, "k.20"}};
-    char out[E2B_FORK_KEY], longest[E2B_FORK_KEY];
-    struct cl_err err = {0};
-    for (size_t i = 0; i < CL_COUNT(rows); i++) {
-        assert_int_equal(e2b_fork_key(rows[i].key, rows[i].n, out, NULL), 0);
-        assert_string_equal(out, rows[i].want);
-    }
-    memset(longest, 'k', sizeof longest);
-    longest[E2B_FORK_KEY - 1] = '\0';
-    assert_int_equal(e2b_fork_key(longest, 1, out, NULL), 0);
-    assert_string_equal(out, longest);
-    assert_int_equal(e2b_fork_key(longest, 2, out, &err), -1);
-    assert_int_equal(err.code, CL_E_INVALID);
-}
-
-static void test_a_key_names_one_moment(void **state)
-{
-    (void)state;
-    char a[E2B_FORK_MOMENT], again[E2B_FORK_MOMENT], b[E2B_FORK_MOMENT];
-    e2b_fork_moment_of_key("a", a);
-    e2b_fork_moment_of_key("a", again);
-    e2b_fork_moment_of_key("b", b);
-    assert_string_equal(a, "ca978112ca1bbdcafac231b39a23dc4d"); /* of SHA-256("a") */
-    assert_string_equal(a, again);
-    assert_string_not_equal(a, b);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bodies),
         cmocka_unit_test(test_what_room_and_worker_say_is_of_one_fork),
-        cmocka_unit_test(test_a_key_is_that_of_all_forks),
-        cmocka_unit_test(test_a_key_names_one_moment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
