@@ -31,7 +31,7 @@ struct guest_past {
         uint64_t id;
         bool ends; /* a file transfer or a connection: nobody could go on with it */
         uint64_t consumed;
-    } streams[GUEST_STREAMS_MAX];
+    } streams[2 * GUEST_STREAMS_MAX]; /* its own, and those of what it was copied from */
 };
 
 struct guest_events {

@@ -53,9 +53,10 @@ struct guest {
     bool broken, told;
     uint64_t rested_ns, resting_since_ns; /* 0 = it is not */
     enum hold hold;
-    unsigned held_late;     /* Held of holds that were given up */
-    size_t hold_at;         /* nothing is sent behind so many bytes of `out` */
-    struct guest_past past; /* while it is held; of a copy: what nobody listens to */
+    unsigned held_late;        /* Held of holds that were given up */
+    size_t hold_at;            /* nothing is sent behind so many bytes of `out` */
+    struct guest_past past;    /* while it is held */
+    struct guest_past unheard; /* of a copy: what nobody listens to */
     struct cl_err why;
 };
 
@@ -182,27 +183,37 @@ static struct guest_stream *find_stream(struct guest *g, uint64_t id)
 
 /* --- held, and copied ----------------------------------------------------------------------- */
 
+/* What is over the room no honest agent has open. */
+static void past_add(struct guest_past *past, uint64_t id, bool ends)
+{
+    if (past->n < CL_COUNT(past->streams))
+        past->streams[past->n++] = (struct guest_past_stream){.id = id, .ends = ends};
+}
+
 static void past_remember(struct guest *g)
 {
     g->past = (struct guest_past){.next_stream = g->next_id};
+    for (size_t i = 0; i < g->unheard.n; i++)
+        past_add(&g->past, g->unheard.streams[i].id, false);
     CL_LIST_FOREACH (node, &g->streams) {
         const struct guest_stream *s = CL_LIST_ENTRY(node, struct guest_stream, link);
-        g->past.streams[g->past.n++] =
-            (struct guest_past_stream){.id = s->id, .ends = s->is_file || s->dial != DIAL_NONE};
+        past_add(&g->past, s->id, s->is_file || s->dial != DIAL_NONE);
     }
 }
 
-static struct guest_past_stream *past_find(struct guest *g, uint64_t id)
+static struct guest_past_stream *past_find(struct guest_past *past, uint64_t id)
 {
-    for (size_t i = 0; i < g->past.n; i++)
-        if (g->past.streams[i].id == id)
-            return &g->past.streams[i];
+    for (size_t i = 0; i < past->n; i++)
+        if (past->streams[i].id == id)
+            return &past->streams[i];
     return NULL;
 }
 
-static void past_forget(struct guest *g, struct guest_past_stream *s)
+static void past_forget(struct guest_past *past, uint64_t id)
 {
-    *s = g->past.streams[--g->past.n];
+    struct guest_past_stream *s = past_find(past, id);
+    if (s)
+        *s = past->streams[--past->n];
 }
 
 static bool is_last_of_stream(const Cloche__V1__GuestFrame *f)
@@ -240,7 +251,7 @@ static int send_reset(struct guest *g, uint64_t stream, const char *reason)
 /* Of a copy: on a stream that nobody here opened.  Whoever writes there must not stop for that. */
 static void drain(struct guest *g, const Cloche__V1__GuestFrame *f)
 {
-    struct guest_past_stream *s = past_find(g, f->stream);
+    struct guest_past_stream *s = past_find(&g->unheard, f->stream);
     if (!s || f->body_case != CLOCHE__V1__GUEST_FRAME__BODY_DATA)
         return;
     s->consumed += f->data->bytes.len;
@@ -306,11 +317,10 @@ int guest_release_copy(struct guest *guest, const struct guest_past *past, struc
 {
     if (guest_release(guest, err) < 0)
         return -1;
-    guest->past = (struct guest_past){.next_stream = past->next_stream};
     for (size_t i = 0; i < past->n; i++) {
         const struct guest_past_stream *s = &past->streams[i];
         if (!s->ends)
-            guest->past.streams[guest->past.n++] = (struct guest_past_stream){.id = s->id};
+            past_add(&guest->unheard, s->id, false);
         if ((s->ends ? send_reset(guest, s->id, "a copy has nobody who could go on with it")
                      : send_window(guest, s->id, GUEST_WINDOW_INITIAL)) < 0)
             return cl_fail(err, CL_E_UNAVAILABLE, 0, "the agent is gone");
@@ -389,8 +399,10 @@ static int on_stream_frame(struct guest *g, const Cloche__V1__GuestFrame *f, str
     struct guest_stream *s = find_stream(g, f->stream);
     if (!s)
         drain(g, f);
-    if (is_last_of_stream(f) && past_find(g, f->stream))
-        past_forget(g, past_find(g, f->stream));
+    if (is_last_of_stream(f)) {
+        past_forget(&g->past, f->stream);
+        past_forget(&g->unheard, f->stream);
+    }
     if (!s) /* one that we reset; the agent had not heard yet */
         return f->stream < g->next_id ? 0 : cl_fail(err, CL_E_PEER, 0, "the agent opened a stream");
     if (!has_place(s, f))

@@ -81,6 +81,9 @@ def both_go_on(c):
     box.kill()
     equal("it outlives the first", copy.python("x"), "41")
     again = copy.fork()
+    for which, b in (("that was copied", copy), ("of a copy", again)):
+        at = int((said(b, "cat", "/tmp/talks") or [0])[0])
+        check(f"what nobody hears goes on in a copy {which}", until(lambda b=b, at=at: int((said(b, "cat", "/tmp/talks") or [0])[0]) * 3000 > at * 3000 + MIB, 60))
     copy.kill()
     equal("and can be copied itself", (again.python("x"), again.get().forked_from, said(again, "cat", "/home/user/file")), ("41", copy.id, ["kept"]))
     again.kill()

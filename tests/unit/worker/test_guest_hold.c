@@ -373,6 +373,42 @@ static void test_a_copy_drains_what_runs_and_ends_transfers(void **state)
     assert_false(b.broken);
 }
 
+/* Nobody listens in a copy of a copy either, nor in a copy that was copied. */
+static void test_a_copy_can_be_copied(void **state)
+{
+    (void)state;
+    (void)open_exec();
+    hold();
+    struct guest_past past = b.past;
+    (void)tear_down(NULL);
+    begin(past.next_stream);
+    assert_int_equal(guest_release_copy(b.guest, &past, NULL), 0);
+    (void)open_exec();
+    (void)said();
+    hold();
+    assert_int_equal(b.past.n, 2);
+    assert_int_equal(b.past.next_stream, 3);
+    past = b.past;
+    assert_int_equal(guest_release(b.guest, NULL), 0);
+    (void)said();
+    say_data(1, GUEST_DATA_MAX);
+    say_data(1, GUEST_DATA_MAX);
+    hear();
+    assert_string_equal(said(), "w1 ");
+    (void)tear_down(NULL);
+    begin(past.next_stream);
+    assert_int_equal(guest_release_copy(b.guest, &past, NULL), 0);
+    assert_string_equal(said(), "] w1 w2 ");
+    say_ended(1);
+    say_data(2, GUEST_DATA_MAX);
+    say_data(2, GUEST_DATA_MAX);
+    hear();
+    assert_string_equal(said(), "w2 ");
+    hold();
+    assert_int_equal(b.past.n, 1);
+    assert_int_equal(b.past.streams[0].id, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -386,6 +422,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_who_holds_unasked_is_broken, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_copy_drains_what_runs_and_ends_transfers, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_a_copy_can_be_copied, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
