@@ -167,7 +167,7 @@ def a_copy(c):
     box, copy = Box(c.admin), Box.__new__(Box)
     box.put("/tmp/loop", "for my $i (1..30) { open(my $f, '>', \"/tmp/n$i\"); close $f; select(undef, undef, undef, 0.1) }")
     box.begin("perl", "/tmp/loop")
-    check("it runs", until(lambda: Log(c, box.id, ended=False).of("guest.write"), 60))
+    check("it runs", until(lambda: Log(c, box.id, ended=False).at("guest.write", path="/tmp/n1") is not None, 60))
     copy.client, copy.id = c.admin, c.admin.sandboxes.Fork(pb.ForkRequest(sandbox_id=box.id), timeout=120).sandbox.id
     box.finish()
     check("the copy's loop ends as well", until(lambda: (copy.begin("ls", "/tmp/n30"), copy.finish())[1], 60))
