@@ -102,10 +102,10 @@ int cl_file_write(const char *path, const void *data, size_t n, mode_t mode, str
     return sync_parent(path, err);
 }
 
-int cl_file_unnamed(const char *dir, int *ret_fd, struct cl_err *err)
+static int open_unnamed(const char *dir, int flags, int *ret_fd, struct cl_err *err)
 {
     char path[PATH_MAX];
-    CL_AUTO(cl_closep) int fd = open(dir, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+    CL_AUTO(cl_closep) int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
     if (fd < 0 && errno == EOPNOTSUPP && /* overlayfs of older kernels */
         snprintf(path, sizeof path, "%s/.unnamed.XXXXXX", dir) < (int)sizeof path) {
         fd = mkostemp(path, O_CLOEXEC);
@@ -115,6 +115,25 @@ int cl_file_unnamed(const char *dir, int *ret_fd, struct cl_err *err)
     if (fd < 0)
         return cl_fail(err, CL_E_SYS, errno, "make a file in '%s'", dir);
     *ret_fd = cl_steal_fd(&fd);
+    return 0;
+}
+
+int cl_file_unnamed(const char *dir, int *ret_fd, struct cl_err *err)
+{
+    return open_unnamed(dir, O_EXCL, ret_fd, err);
+}
+
+int cl_file_nameable(const char *dir, int *ret_fd, struct cl_err *err)
+{
+    return open_unnamed(dir, 0, ret_fd, err);
+}
+
+int cl_file_name(int fd, const char *path, struct cl_err *err)
+{
+    char link[32];
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
+        return cl_fail(err, CL_E_SYS, errno, "name a file '%s'", path);
     return 0;
 }
 

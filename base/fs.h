@@ -22,6 +22,10 @@ int cl_file_write(const char *path, const void *data, size_t n, mode_t mode,
                   struct cl_err *err) CL_MUST;
 /* A file without a name in this folder, 0600, for reading and writing: gone with its last fd. */
 int cl_file_unnamed(const char *dir, int *ret_fd, struct cl_err *err) CL_MUST;
+/* The same, but that it can be given a name in the folder's file system: once; without a name again
+ * it stays without.  Some file systems cannot: ENOENT. */
+int cl_file_nameable(const char *dir, int *ret_fd, struct cl_err *err) CL_MUST;
+int cl_file_name(int fd, const char *path, struct cl_err *err) CL_MUST;
 /* mkdir -p; new folders get `mode`. */
 int cl_mkdir_p(const char *path, mode_t mode, struct cl_err *err) CL_MUST;
 /* rm -r of path, crossing no mount and following no link.  A missing path is success. */
