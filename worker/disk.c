@@ -82,7 +82,7 @@ static int copy_data(int from, int to, struct cl_err *err)
 int disk_make(const char *dir, int source, uint64_t bytes, int *ret_fd, struct cl_err *err)
 {
     CL_AUTO(cl_closep) int fd = -1;
-    if (cl_file_unnamed(dir, &fd, err) < 0)
+    if (cl_file_nameable(dir, &fd, err) < 0)
         return cl_wrap(err, "scratch disk");
     if (ftruncate(fd, (off_t)bytes) < 0)
         return cl_fail(err, CL_E_SYS, errno, "make a scratch disk of %llu bytes",
@@ -126,7 +126,7 @@ static void on_turn(void *arg)
 static int begin_copy(struct disk_copy *c, struct cl_err *err)
 {
     struct stat st;
-    if (cl_file_unnamed(c->spec.dir, &c->fd, err) < 0)
+    if (cl_file_nameable(c->spec.dir, &c->fd, err) < 0)
         return cl_wrap(err, "scratch disk");
     if (fstat(c->spec.source, &st) < 0 || ftruncate(c->fd, st.st_size) < 0)
         return cl_fail(err, CL_E_SYS, errno, "make a scratch disk like another");

@@ -1,15 +1,18 @@
-/* worker/rest.h - a VM at rest: its memory and its state in one encrypted file without a name.
+/* worker/rest.h - a VM at rest: its memory and its state in one encrypted file.
  *
  *   rest_new ─► rest_store ─► (at rest) ─► rest_load ─► its files again ─► rest_free
+ *                   │            └─ rest_name, rest_leave ─► (another process) rest_open ─► at rest
  *                   └─ failed: its files are as they were
  *
  * Each piece is sealed with AES-256-GCM; its place, length and number are authenticated with it, so
  * whoever can write the disk can make a load fail, and nothing else.  The key lives in this object
- * only: freeing it erases the VM, whatever the disk remembers.
+ * and in the tickets that it was asked for: when they are gone the VM is erased, whatever the disk
+ * remembers.  The file has no name unless it is given one.
  *
  * Owns:    the memfds, the file, the key.
  * Thread:  the worker loop.  Storing and loading go piece by piece, REST_TURN bytes a turn of the
- * loop; `done` never runs inside a call.  Nothing is synced: the file ends with its worker.
+ * loop; `done` never runs inside a call.  Nothing is synced: a host that dies within the half
+ *          minute that its kernel takes to write loses the file, and a load says so.
  */
 #ifndef CL_WORKER_REST_H
 #define CL_WORKER_REST_H
@@ -20,6 +23,7 @@
 enum {
     REST_PIECE = 256 * 1024,     /* sealed in one go */
     REST_TURN = 2 * 1024 * 1024, /* then the loop gets its turn: a millisecond or two */
+    REST_KEY = 32,               /* of AES-256 */
 };
 
 struct rest;
@@ -46,5 +50,27 @@ int rest_load(struct rest *r, rest_done_fn *done, void *arg, struct cl_err *err)
 void rest_drop(struct rest *r);
 /* Bytes of the file; 0 until it is stored. */
 uint64_t rest_bytes(const struct rest *r);
+
+/* --- for another process ---------------------------------------------------------------------- */
+
+/* With its file all that is needed of one that is stored.  Whoever has it has the VM. */
+struct rest_ticket {
+    uint8_t key[REST_KEY];
+    uint64_t bytes, pieces; /* of the file */
+    uint64_t memory_bytes, state_bytes;
+};
+
+/* As rest_new(), of a memfd that is sealed already and an empty state. */
+int rest_new_of(struct cl_loop *loop, int memory, uint64_t most, struct rest **ret_rest,
+                struct cl_err *err) CL_MUST;
+/* Stored: name its file, once.  Then rest_free() removes the name, unless it is left. */
+int rest_name(struct rest *r, const char *path, struct cl_err *err) CL_MUST;
+bool rest_has_name(const struct rest *r);
+void rest_leave(struct rest *r);
+void rest_get_ticket(const struct rest *r, struct rest_ticket *ret_ticket);
+/* One that is stored, with its name.  TOOBIG when the ticket says more than `most`; whether the
+ * file is what was stored, a load tells. */
+int rest_open(struct cl_loop *loop, const char *path, const struct rest_ticket *ticket,
+              uint64_t most, struct rest **ret_rest, struct cl_err *err) CL_MUST;
 
 #endif

@@ -19,12 +19,7 @@
 #include "base/mem.h"
 #include "base/own.h"
 
-enum {
-    KEY_BYTES = 32,
-    TAG_BYTES = 16,
-    NONCE_BYTES = 12,
-    SEALS = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK
-};
+enum { TAG_BYTES = 16, NONCE_BYTES = 12, SEALS = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK };
 
 /* Authenticated with its bytes. */
 struct head {
@@ -44,8 +39,10 @@ struct rest {
     uint64_t most;
     uint64_t sizes[PARTS]; /* of the memfds, once stored */
     int file;              /* owned: -1 until it is stored */
+    char *name;            /* owned: of the file; NULL = it has none */
+    bool is_left;          /* the name stays */
     uint64_t file_bytes, pieces;
-    uint8_t key[KEY_BYTES];
+    uint8_t key[REST_KEY];
     EVP_CIPHER_CTX *cipher; /* owned */
     enum job job;           /* under way */
     struct cl_timer turn;
@@ -283,20 +280,50 @@ static int make_files(struct rest *r, struct cl_err *err)
     return cl_fail(err, CL_E_SYS, sys, "memfd for a VM at rest");
 }
 
-int rest_new(struct cl_loop *loop, uint64_t most, struct rest **ret_rest, struct cl_err *err)
+/* Without files; NULL and why. */
+static struct rest *rest_alloc(struct cl_loop *loop, uint64_t most, struct cl_err *err)
 {
     struct rest *r = cl_zalloc(sizeof *r);
-    if (!r)
-        return cl_fail(err, CL_E_NOMEM, 0, "a VM at rest");
+    if (!r) {
+        (void)cl_fail(err, CL_E_NOMEM, 0, "a VM at rest");
+        return NULL;
+    }
     r->file = r->out = r->files.memory = r->files.state = -1;
     r->most = most;
     r->cipher = EVP_CIPHER_CTX_new();
     if (!r->cipher)
         (void)cl_fail(err, CL_E_NOMEM, 0, "cipher");
-    if (!r->cipher || cl_timer_init(&r->turn, loop, on_turn, r, err) < 0 ||
-        make_files(r, err) < 0) {
+    if (r->cipher && cl_timer_init(&r->turn, loop, on_turn, r, err) == 0)
+        return r;
+    rest_free(r);
+    return NULL;
+}
+
+int rest_new(struct cl_loop *loop, uint64_t most, struct rest **ret_rest, struct cl_err *err)
+{
+    struct rest *r = rest_alloc(loop, most, err);
+    if (!r)
+        return -1;
+    if (make_files(r, err) < 0) {
         rest_free(r);
         return -1;
+    }
+    *ret_rest = r;
+    return 0;
+}
+
+int rest_new_of(struct cl_loop *loop, int memory, uint64_t most, struct rest **ret_rest,
+                struct cl_err *err)
+{
+    struct rest *r;
+    if (rest_new(loop, most, &r, err) < 0)
+        return -1;
+    cl_closep(&r->files.memory);
+    r->files.memory = fcntl(memory, F_DUPFD_CLOEXEC, 3);
+    if (r->files.memory < 0) {
+        int sys = errno;
+        rest_free(r);
+        return cl_fail(err, CL_E_SYS, sys, "memory of a VM");
     }
     *ret_rest = r;
     return 0;
@@ -311,6 +338,9 @@ void rest_free(struct rest *r)
     close_files(&r->files);
     cl_closep(&r->file);
     cl_closep(&r->out);
+    if (r->name && !r->is_left)
+        (void)unlink(r->name); /* else the next worker's sweep does it */
+    cl_free(r->name);
     EVP_CIPHER_CTX_free(r->cipher);
     OPENSSL_cleanse(r->key, sizeof r->key);
     cl_free(r);
@@ -339,7 +369,7 @@ int rest_store(struct rest *r, const char *dir, rest_done_fn *done, void *arg, s
             return cl_fail(err, CL_E_SYS, errno, "what a VM left");
         r->sizes[part] = (uint64_t)st.st_size;
     }
-    if (cl_file_unnamed(dir, &r->out, err) < 0)
+    if (cl_file_nameable(dir, &r->out, err) < 0)
         return cl_wrap(err, "a VM at rest");
     cl_random(r->key, sizeof r->key);
     if (begin(r, JOB_STORE, done, arg, err) < 0) {
@@ -373,4 +403,66 @@ void rest_drop(struct rest *r)
 uint64_t rest_bytes(const struct rest *r)
 {
     return r->file_bytes;
+}
+
+/* --- for another process ------------------------------------------------------------------------
+ */
+
+int rest_name(struct rest *r, const char *path, struct cl_err *err)
+{
+    CL_ASSERT(r->file >= 0 && !r->name);
+    r->name = cl_strdup(path);
+    if (!r->name)
+        return cl_fail(err, CL_E_NOMEM, 0, "a name");
+    (void)unlink(path); /* of one that nobody knows any more */
+    if (cl_file_name(r->file, path, err) == 0)
+        return 0;
+    cl_free(r->name);
+    r->name = NULL;
+    return -1;
+}
+
+bool rest_has_name(const struct rest *r)
+{
+    return r->name != NULL;
+}
+
+void rest_leave(struct rest *r)
+{
+    r->is_left = true;
+}
+
+void rest_get_ticket(const struct rest *r, struct rest_ticket *ret_ticket)
+{
+    *ret_ticket = (struct rest_ticket){.bytes = r->file_bytes,
+                                       .pieces = r->pieces,
+                                       .memory_bytes = r->sizes[PART_MEMORY],
+                                       .state_bytes = r->sizes[PART_STATE]};
+    memcpy(ret_ticket->key, r->key, sizeof r->key);
+}
+
+int rest_open(struct cl_loop *loop, const char *path, const struct rest_ticket *ticket,
+              uint64_t most, struct rest **ret_rest, struct cl_err *err)
+{
+    if (ticket->bytes > most || ticket->memory_bytes > most || ticket->state_bytes > most)
+        return cl_fail(err, CL_E_TOOBIG, 0, "a VM that left more than %" PRIu64 " bytes", most);
+    struct rest *r = rest_alloc(loop, most, err);
+    if (!r)
+        return -1;
+    r->file_bytes = ticket->bytes;
+    r->pieces = ticket->pieces;
+    r->sizes[PART_MEMORY] = ticket->memory_bytes;
+    r->sizes[PART_STATE] = ticket->state_bytes;
+    memcpy(r->key, ticket->key, sizeof r->key);
+    r->file = open(path, O_RDONLY | O_CLOEXEC);
+    if (r->file < 0)
+        (void)cl_fail(err, CL_E_SYS, errno, "open '%s'", path);
+    else if (!(r->name = cl_strdup(path)))
+        (void)cl_fail(err, CL_E_NOMEM, 0, "a name");
+    if (!r->name) {
+        rest_free(r);
+        return -1;
+    }
+    *ret_rest = r;
+    return 0;
 }
