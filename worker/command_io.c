@@ -406,6 +406,7 @@ static void on_changed(void *arg, const struct cl_err *err)
         expires.unix_ns = unit_expires_wall_ns(w->counted);
         a.request = w->request;
         a.image_bytes = unit_image_bytes(w->counted);
+        a.kept = unit_is_paused(w->counted) && w->counted->is_kept;
         a.expires = &expires;
         w->commands->host.reply(w->commands->arg, &a);
     }

@@ -218,15 +218,17 @@ static int open_gifts(struct kvm_vm *k, const struct vm_spec *spec, const struct
     return open_memory(k, spec, g, err);
 }
 
-static int send_setup(struct kvm_vm *k, bool boot, const struct gifts *g, struct cl_err *err)
+static int send_setup(struct kvm_vm *k, const struct vm_spec *spec, const struct gifts *g,
+                      struct cl_err *err)
 {
+    bool boot = spec->origin == VM_BOOT;
     struct control_message m = {.type = boot ? CONTROL_BOOT : CONTROL_RESTORE,
                                 .setup = {.version = CONTROL_VERSION,
                                           .vcpus = k->base.template->vcpus,
                                           .mem_bytes = k->base.template->memory_mib * CL_MIB,
                                           .flags = entries[entry_of(k)].flags}};
-    /* A state bears a key of this process (worker/state_mac.h), so it was saved here. */
-    m.setup.flags |= boot ? CONTROL_BOOT_OWN_RAM : CONTROL_RESTORE_HERE;
+    /* A template's state bears a key of this process (worker/state_mac.h), so it was saved here. */
+    m.setup.flags |= boot ? CONTROL_BOOT_OWN_RAM : spec->is_elsewhere ? 0 : CONTROL_RESTORE_HERE;
     static const uint8_t mac[CONTROL_MAC_BYTES] = NET_GUEST_MAC;
     if (g->at[CONTROL_FD_NET] >= 0)
         memcpy(m.setup.mac, mac, sizeof mac);
@@ -258,7 +260,7 @@ static int start_all(struct kvm_vm *k, const struct vm_spec *spec, struct vm_fds
     bool boot = spec->origin == VM_BOOT;
     if (vm_process_open(&k->base.process, far, err) < 0 ||
         vm_pair(SOCK_SEQPACKET, &k->control, &far->at[CONTROL_FD], err) < 0 ||
-        open_gifts(k, spec, far, gifts, err) < 0 || send_setup(k, boot, gifts, err) < 0 ||
+        open_gifts(k, spec, far, gifts, err) < 0 || send_setup(k, spec, gifts, err) < 0 ||
         (boot && send_cmdline(k, err) < 0) || tell(k, CONTROL_START, err) < 0 ||
         cl_fd_watch_init(&k->control_watch, k->base.process.loop, k->control, CL_READ, on_control,
                          k, err) < 0)

@@ -4,15 +4,17 @@
  *   STARTING ─► (HELLO) ─► IDENTIFYING ─► WARMING ─► READY ─► PARKED ─► CLAIMING ─► CLAIMED
  *       └──────────┴────────────┴────────────┴─────────┴─────────┴──────────┴──────────┴─► ENDING
  *
- *                rest:  SAVING ─► STORING ─► AT_REST       (STORING until its VM has ended, too)
- *   CLAIMED ────────┘      ├─────────┘ failed  │
- *      ▲                   ▼                   │
- *      └──────────────── WAKING ◄─ LOADING ◄───┘ :wake
+ *                rest:  (HOLDING) ─► SAVING ─► STORING ─► AT_REST    (STORING until its VM has
+ *   CLAIMED ────────┘                   ├─────────┘ failed  │            ended, too)
+ *      ▲                                ▼                   │
+ *      └───────────────────────────── WAKING ◄─ LOADING ◄───┘ :wake
  *
  *                copy:  HOLDING ─► COPYING
  *   CLAIMED ◄─────────────┴───────────┘
  *
  * At rest it keeps the guest connection, the body, the cgroup and the uid; from there, too, ENDING.
+ * One whose agent was held on the way there can be kept: another process makes a machine of what
+ * it left, which is AT_REST with a connection of its own.
  *
  * Owns:    the VM and its body, the guest connection, the cgroup, the uid, the state file.
  * Borrows: the host (outlives every machine) and the events' arg.
@@ -51,6 +53,8 @@ struct machine_host {
     uint64_t clock_every_ns;           /* between two looks at a claimed guest's clock; 0 = never */
     const struct vm_net_settings *net; /* borrowed */
     bool watch;                        /* guests tell what their user code does */
+    const char *kept_dir;              /* of files that outlive the worker; "" = none do */
+    uint64_t disk_reserve;             /* that they leave free */
     unsigned count;                    /* machines that live */
     unsigned kept;                     /* seeds of moments */
     uint64_t serial;                   /* for names */
@@ -114,6 +118,33 @@ struct machine_copy {
  * kept for MACHINE_KEPT_S, and then `done` runs inside this call.  UNIMPL where its monitor or its
  * agent cannot, STATE while it is put to rest, UNAVAILABLE when that moment is over. */
 int machine_copy(struct machine *m, struct machine_copy *copy, struct cl_err *err) CL_MUST;
+/* AT_REST: let it outlive this process from the time that machine_leave() is called.  `done` comes
+ * once, unless on_end does first.  UNIMPL when its agent was not held, or nothing is kept here. */
+int machine_keep(struct machine *m, const char *name, vm_done_fn *done, void *arg,
+                 struct cl_err *err) CL_MUST;
+/* It can be left. */
+bool machine_is_kept(const struct machine *m);
+/* What another process needs of one that is kept; *ret_kept borrows from it. */
+struct machine_kept {
+    struct template *template; /* with its file */
+    const char *name;          /* of its files: NAME.image, NAME.disk */
+    struct rest_ticket image;
+    uint64_t disk_bytes, scratch_bytes; /* of its disk now; that were promised */
+    uint64_t cpu_ns;
+    uint64_t flow; /* newest number of its network's flows */
+    bool code_started;
+    const char *unwatched;
+    const struct guest_past *past;
+    const struct machine_claim *claim; /* to restore it; its grant with its past */
+};
+void machine_get_kept(const struct machine *m, struct machine_kept *ret_kept);
+/* AT_REST and kept: a process that comes later finds it, and this one forgets it: on_end follows.
+ */
+void machine_leave(struct machine *m);
+/* AT_REST, from what another process left. */
+int machine_restore(struct machine_host *host, const struct machine_kept *kept,
+                    const struct machine_events *events, void *arg, struct machine **ret_machine,
+                    struct cl_err *err) CL_MUST;
 /* What it takes of the disk AT_REST, beside its scratch disk. */
 uint64_t machine_rest_bytes(const struct machine *m);
 /* When the guardian kills its VM, on the monotonic clock; kept for the next one while it has none.

@@ -171,11 +171,9 @@ static void on_saved(void *arg, const struct cl_err *err)
         finish(m, &why);
 }
 
-void machine_is_held(struct machine *m, const struct guest_past *past)
+void machine_copies_held(struct machine *m, const struct guest_past *past)
 {
     struct cl_err why = {0};
-    if (m->state != MACHINE_HOLDING)
-        return; /* it ends */
     if (cl_list_empty(&m->copies)) {
         (void)cl_fail(&why, CL_E_CANCELLED, 0, "nobody waits for it any more");
         finish(m, &why);
@@ -215,7 +213,7 @@ int machine_copy(struct machine *m, struct machine_copy *copy, struct cl_err *er
     if (m->broken)
         return cl_fail(err, CL_E_UNAVAILABLE, 0, "the VM is ending");
     bool is_free = m->state == MACHINE_CLAIMED;
-    if (!is_free && m->state != MACHINE_HOLDING && m->state != MACHINE_COPYING)
+    if (m->rest_done || (!is_free && m->state != MACHINE_HOLDING && m->state != MACHINE_COPYING))
         return cl_fail(err, CL_E_STATE, 0, "it does not run");
     if (copy->moment[0] && m->kept_seed && strcmp(copy->moment, m->kept) == 0) {
         cl_timer_start(&m->kept_end, MACHINE_KEPT_S * CL_NS_PER_S);

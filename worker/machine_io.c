@@ -60,6 +60,7 @@ static void machine_destroy(void *obj)
     rest_free(m->rest);
     seed_unref(m->seed);
     disk_copy_free(m->disk_copy);
+    machine_forget_kept(m);
     vm_body_close(&m->body);
     template_unref(m->template);
     cl_free(m);
@@ -412,7 +413,13 @@ static void on_identity(void *arg, const Cloche__V1__GuestIdentityDone *done)
 
 static void on_held(void *arg, const struct guest_past *past)
 {
-    machine_is_held(arg, past);
+    struct machine *m = arg;
+    if (m->state != MACHINE_HOLDING)
+        return; /* it ends */
+    if (m->rest_done)
+        machine_rests_held(m, past);
+    else
+        machine_copies_held(m, past);
 }
 
 /* The VM itself may be about to end: its own words explain more than a closed channel. */
@@ -557,7 +564,10 @@ static void on_timeout(void *arg)
         return;
     }
     if (m->state == MACHINE_HOLDING) {
-        machine_copy_late(m);
+        if (m->rest_done)
+            machine_rests_unheld(m);
+        else
+            machine_copy_late(m);
         return;
     }
     static const char *const doing[] = {
@@ -587,6 +597,7 @@ int machine_start_vm(struct machine *m, struct cl_err *err)
         .uid = m->uid_slot >= 0 ? m->host->uid_base + (uid_t)m->uid_slot : 0,
         .cgroups = m->cgroup_arg,
         .body = &m->body,
+        .is_elsewhere = m->is_restored,
         .rest = m->rest   ? rest_files(m->rest)
                 : m->seed ? rest_files(m->seed->rest)
                           : NULL,
@@ -600,14 +611,18 @@ static int open_body(struct machine *m, int disk, struct cl_err *err)
                    : vm_body_open(&m->body, m->template, m->origin, m->host->state_dir, err);
 }
 
+int machine_open_guest(struct machine *m, uint64_t first_stream, struct cl_err *err)
+{
+    return guest_new(m->host->loop, m->body.channel, first_stream, &guest_events, m, &m->guest,
+                     err);
+}
+
 static int open_guest(struct machine *m, int disk, struct cl_err *err)
 {
     uint64_t first = m->seed                ? m->seed->past.next_stream
                      : m->origin == VM_BOOT ? GUEST_STREAMS_BOOTED
                                             : GUEST_STREAMS_RESTORED;
-    return open_body(m, disk, err) < 0
-               ? -1
-               : guest_new(m->host->loop, m->body.channel, first, &guest_events, m, &m->guest, err);
+    return open_body(m, disk, err) < 0 ? -1 : machine_open_guest(m, first, err);
 }
 
 /* Only what a sweep can find may run. */
@@ -621,17 +636,6 @@ void machine_let_start(struct machine *m, uint64_t deadline_ns)
     else
         machine_set_deadline(m, deadline_ns);
 }
-
-struct birth {
-    struct machine_host *host;
-    struct template *template;
-    enum vm_origin origin;
-    bool warm;
-    struct seed *seed; /* NULL = none */
-    int disk;          /* its own, of a seed */
-    const struct machine_events *events;
-    void *arg;
-};
 
 static struct machine *conceive(const struct birth *b)
 {
@@ -650,21 +654,28 @@ static struct machine *conceive(const struct birth *b)
                           .uid_slot = take_uid(b->host)};
     cl_list_init(&m->copies);
     cl_list_init(&m->next_copies);
+    cl_list_init(&m->filing.link);
     b->host->count++;
     (void)snprintf(m->saved.name, sizeof m->saved.name, "vm-%llu",
                    (unsigned long long)++b->host->serial);
     return m;
 }
 
-static int give_birth(const struct birth *b, struct machine **ret_machine, struct cl_err *err)
+void machine_abort(struct machine *m, const struct cl_err *why)
+{
+    guest_free(m->guest, why);
+    (void)cgroup_remove(&m->net_cgroup);
+    (void)cgroup_remove(&m->cgroup);
+    vm_state_forget(m->host->state_dir, m->saved.name);
+    machine_destroy(m);
+}
+
+int machine_conceive(const struct birth *b, struct machine **ret_machine, struct cl_err *err)
 {
     struct machine_host *host = b->host;
     struct machine *m = conceive(b);
-    int disk = b->disk;
-    if (!m) {
-        cl_closep(&disk);
+    if (!m)
         return cl_fail(err, CL_E_NOMEM, 0, "machine");
-    }
     int rc = cl_timer_init(&m->timeout, host->loop, on_timeout, m, err);
     if (rc == 0)
         rc = cl_timer_init(&m->clock, host->loop, on_clock, m, err);
@@ -676,18 +687,31 @@ static int give_birth(const struct birth *b, struct machine **ret_machine, struc
         rc = cl_fail(err, CL_E_TOOBIG, 0, "all %d VM uids are in use", MACHINE_UIDS);
     if (rc == 0)
         rc = make_cgroup(m, err);
-    if (rc == 0) /* before there is a guardian: a sweep finds the cgroups in any case */
-        rc = vm_state_save(host->state_dir, &m->saved, err);
+    if (rc < 0)
+        machine_abort(m, err);
+    else
+        *ret_machine = m;
+    return rc;
+}
+
+static int give_birth(const struct birth *b, struct machine **ret_machine, struct cl_err *err)
+{
+    struct machine_host *host = b->host;
+    struct machine *m;
+    int disk = b->disk;
+    if (machine_conceive(b, &m, err) < 0) {
+        cl_closep(&disk);
+        return -1;
+    }
+    /* Before there is a guardian: a sweep finds the cgroups in any case. */
+    int rc = vm_state_save(host->state_dir, &m->saved, err);
     if (rc == 0)
         rc = open_guest(m, cl_steal_fd(&disk), err);
     if (rc == 0)
         rc = machine_start_vm(m, err);
     cl_closep(&disk);
     if (rc < 0) {
-        guest_free(m->guest, err);
-        (void)cgroup_remove(&m->cgroup);
-        vm_state_forget(host->state_dir, m->saved.name);
-        machine_destroy(m);
+        machine_abort(m, err);
         return -1;
     }
     cl_timer_start(&m->timeout, host->start_timeout_ns);
@@ -750,21 +774,27 @@ static int begin_copy(struct machine *m, struct cl_err *err)
     return rc;
 }
 
-int machine_claim(struct machine *m, const struct machine_claim *claim, struct cl_err *err)
+/* Whose it is. */
+int machine_take_claim(struct machine *m, const struct machine_claim *claim, struct cl_err *err)
 {
-    CL_ASSERT(m->state == MACHINE_READY || m->state == MACHINE_PARKED);
-    bool parked = m->state == MACHINE_PARKED;
-    m->state = MACHINE_CLAIMING;
     struct vm_state *s = &m->saved;
     (void)snprintf(s->tenant, sizeof s->tenant, "%s", claim->tenant);
     (void)snprintf(s->unit_id, sizeof s->unit_id, "%s", claim->unit_id);
     (void)snprintf(s->lease_id, sizeof s->lease_id, "%s", claim->lease_id);
     s->fence = claim->fence;
     machine_set_deadline(m, claim->deadline_ns);
-    cl_timer_start(&m->timeout, m->host->start_timeout_ns);
     m->disk_bytes = claim->scratch_bytes ? claim->scratch_bytes : DISK_DEFAULT_MIB * CL_MIB;
-    if ((claim->grant && take_grant(m, claim->grant, err) < 0) ||
-        vm_state_save(m->host->state_dir, s, err) < 0 ||
+    return claim->grant ? take_grant(m, claim->grant, err) : 0;
+}
+
+int machine_claim(struct machine *m, const struct machine_claim *claim, struct cl_err *err)
+{
+    CL_ASSERT(m->state == MACHINE_READY || m->state == MACHINE_PARKED);
+    bool parked = m->state == MACHINE_PARKED;
+    m->state = MACHINE_CLAIMING;
+    cl_timer_start(&m->timeout, m->host->start_timeout_ns);
+    if (machine_take_claim(m, claim, err) < 0 ||
+        vm_state_save(m->host->state_dir, &m->saved, err) < 0 ||
         machine_driver(m)->grow_disk(m->vm, m->disk_bytes, err) < 0 ||
         (claim->grant && machine_start_net(m, err) < 0) ||
         (parked && machine_driver(m)->resume(m->vm, err) < 0) || begin_copy(m, err) < 0 ||
@@ -803,7 +833,8 @@ void machine_stop(struct machine *m)
     if (m->state == MACHINE_ENDING)
         return;
     m->state = MACHINE_ENDING;
-    m->rest_done = NULL;
+    m->rest_done = m->keep_done = NULL;
+    cl_list_unlink(&m->filing.link);
     rest_free(m->rest);
     m->rest = NULL;
     disk_copy_free(m->disk_copy);

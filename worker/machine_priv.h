@@ -1,8 +1,10 @@
-/* worker/machine_priv.h - the inside of a machine, for machine_io.c and machine_rest_io.c. */
+/* worker/machine_priv.h - the inside of a machine, for machine_io.c, machine_rest_io.c,
+ * machine_copy_io.c and machine_kept_io.c. */
 #ifndef CL_WORKER_MACHINE_PRIV_H
 #define CL_WORKER_MACHINE_PRIV_H
 
 #include "worker/machine.h"
+#include "worker/template_file.h"
 #include "worker/vm_state.h"
 
 enum { MACHINE_PAST = 8 };
@@ -15,7 +17,7 @@ enum machine_state {
     MACHINE_PARKED,
     MACHINE_CLAIMING,
     MACHINE_CLAIMED,
-    MACHINE_HOLDING, /* to be copied: until nothing is on its way over the channel */
+    MACHINE_HOLDING, /* to be copied or to rest: until nothing is on its way over the channel */
     MACHINE_COPYING, /* its monitor writes what it is, and its disk is copied */
     MACHINE_SAVING,  /* to rest: its monitor writes what it is */
     MACHINE_STORING, /* to the disk; meanwhile its monitor and its network end */
@@ -33,8 +35,17 @@ struct machine {
     struct rest *rest;         /* owned: on the way to rest and back, and there */
     vm_done_fn *rest_done;     /* of machine_rest() or machine_wake(), until it ran */
     void *rest_arg;
-    bool is_stored;         /* on the way to rest: its file is whole, or failed */
-    struct cl_err rest_why; /* why a way to rest failed, while it wakes for that */
+    bool is_stored;                /* on the way to rest: its file is whole, or failed */
+    struct cl_err rest_why;        /* why a way to rest failed, while it wakes for that */
+    bool is_held;                  /* its agent is, on the way to rest and back */
+    bool is_restored;              /* AT_REST, of another process: its agent has not heard of us */
+    struct guest_past *rest_past;  /* owned: what its agent has open, while it is held */
+    struct template_waiter filing; /* its template's file is written or read for it */
+    vm_done_fn *keep_done;         /* of machine_keep(), until it ran */
+    void *keep_arg;
+    char kept_name[CL_ID_MAX]; /* of its files; "" = it has none with a name */
+    char *disk_name;           /* owned: path of its disk's, which it has until its end */
+    bool is_left;              /* ... and longer */
     /* Of struct machine_copy: those who wait for the seed under way, and for the next one. */
     struct cl_list copies, next_copies;
     char now[MACHINE_MOMENT], next[MACHINE_MOMENT]; /* names of their moments; "" = none */
@@ -103,7 +114,8 @@ static inline bool machine_is_awake(const struct machine *m)
 }
 
 /* machine_copy_io.c: */
-void machine_is_held(struct machine *m, const struct guest_past *past);
+/* HOLDING, for copies, and its agent is held. */
+void machine_copies_held(struct machine *m, const struct guest_past *past);
 /* No seed comes of it any more. */
 void machine_copy_over(struct machine *m, const struct cl_err *why);
 /* No moment of it is kept any more. */
@@ -112,12 +124,40 @@ void machine_forget_moment(void *m);
 void machine_copy_late(struct machine *m);
 
 /* machine_rest_io.c: */
+/* HOLDING, to be put to rest: its agent is held, or does not answer. */
+void machine_rests_held(struct machine *m, const struct guest_past *past);
+void machine_rests_unheld(struct machine *m);
 /* Large guests take longer to write, and to end one for that would lose all that it has. */
 void machine_limit_time(struct machine *m);
 /* Room for what its monitor writes, and for its state. */
 uint64_t machine_rest_most(const struct machine *m);
 /* Its guest runs, or is about to in its frozen VM: CLAIMED again. */
 void machine_goes_on(struct machine *m);
+
+/* machine_io.c: */
+struct birth {
+    struct machine_host *host;
+    struct template *template;
+    enum vm_origin origin;
+    bool warm;
+    struct seed *seed; /* NULL = none */
+    int disk;          /* its own, of a seed */
+    const struct machine_events *events;
+    void *arg;
+};
+/* With its timers and its cgroup, and nothing that runs. */
+int machine_conceive(const struct birth *b, struct machine **ret_machine,
+                     struct cl_err *err) CL_MUST;
+/* One that never lived. */
+void machine_abort(struct machine *m, const struct cl_err *why);
+/* A guest's end of the body's channel. */
+int machine_open_guest(struct machine *m, uint64_t first_stream, struct cl_err *err) CL_MUST;
+int machine_take_claim(struct machine *m, const struct machine_claim *claim,
+                       struct cl_err *err) CL_MUST;
+
+/* machine_kept_io.c: */
+/* It ends: nothing of it is kept that was not left. */
+void machine_forget_kept(struct machine *m);
 
 /* STORING, and its VM and network are gone. */
 void machine_come_to_rest(struct machine *m);

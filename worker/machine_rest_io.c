@@ -1,8 +1,14 @@
-/* worker/machine_rest_io.c - a machine to rest and back; see worker/machine.h. */
+/* worker/machine_rest_io.c - a machine to rest and back; see worker/machine.h.
+ *
+ * Its agent is held first, as for a copy, so that what it left needs no channel of this process.
+ * One that is older than that, or does not answer, is put to rest all the same, and not kept.
+ */
+#include "base/mem.h"
 #include "worker/machine_priv.h"
 
 enum {
     REST_STATE_MIB = 64, /* of devices, with room */
+    REST_HOLD_S = 10,    /* for its agent to come to rest */
     REST_MIB_MS = 10,    /* to write or read one of memory, on a host that is slow or busy */
 };
 
@@ -34,22 +40,28 @@ void machine_goes_on(struct machine *m)
     machine_check_clock(m);
 }
 
-static void become_claimed_again(struct machine *m)
+/* Nobody else could let it go on any more; its agent hears of us first of all. */
+static int become_claimed_again(struct machine *m, struct cl_err *err)
 {
+    int rc = m->is_restored ? guest_release_copy(m->guest, m->rest_past, err)
+             : m->is_held   ? guest_release(m->guest, err)
+                            : 0;
+    m->is_restored = m->is_held = false;
     rest_free(m->rest);
     m->rest = NULL;
-    machine_goes_on(m);
+    if (rc == 0)
+        machine_goes_on(m);
+    return rc;
 }
 
 /* The way to rest ends where it began. */
 static void stay_awake(struct machine *m, const struct cl_err *why)
 {
     struct cl_err err = {0}, reason = *why;
-    if (machine_driver(m)->resume(m->vm, &err) < 0) {
+    if (machine_driver(m)->resume(m->vm, &err) < 0 || become_claimed_again(m, &err) < 0) {
         machine_fail(m, &err);
         return;
     }
-    become_claimed_again(m);
     /* Refused while it holds more than that: then the limit stays. */
     (void)!machine_limit_cgroup(m, machine_copies(m), NULL);
     tell_rest(m, &reason);
@@ -88,15 +100,9 @@ static void on_saved(void *arg, const struct cl_err *err)
         machine_driver(m)->stop(m->vm);
 }
 
-int machine_rest(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err)
+/* Its monitor is asked; 0, or it is CLAIMED as before. */
+static int begin_saving(struct machine *m, struct cl_err *err)
 {
-    if (m->state != MACHINE_CLAIMED)
-        return cl_fail(err, CL_E_UNAVAILABLE, 0, "it is being forked; try again in a moment");
-    if (!machine_driver(m)->save)
-        return cl_fail(err, CL_E_UNIMPL, 0, "VMs of the driver '%s' cannot be paused",
-                       machine_driver(m)->name);
-    if (m->broken)
-        return cl_fail(err, CL_E_UNAVAILABLE, 0, "the VM is ending");
     if (rest_new(m->host->loop, machine_rest_most(m), &m->rest, err) < 0)
         return -1;
     if (machine_limit_cgroup(m, 2 * machine_copies(m), err) < 0 ||
@@ -107,12 +113,63 @@ int machine_rest(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *
     }
     machine_forget_moment(m);
     m->state = MACHINE_SAVING;
+    guest_set_resting(m->guest, true);
+    machine_limit_time(m);
+    return 0;
+}
+
+/* The way to rest ends before its VM was frozen. */
+static void keep_on(struct machine *m, const struct cl_err *why)
+{
+    struct cl_err err = {0};
+    if (become_claimed_again(m, &err) < 0)
+        machine_fail(m, &err);
+    else
+        tell_rest(m, why);
+}
+
+void machine_rests_held(struct machine *m, const struct guest_past *past)
+{
+    struct cl_err why = {0};
+    m->is_held = true;
+    if (!m->rest_past)
+        m->rest_past = cl_zalloc(sizeof *m->rest_past);
+    if (m->rest_past)
+        *m->rest_past = *past;
+    if (begin_saving(m, &why) < 0)
+        keep_on(m, &why);
+}
+
+/* Whether a sandbox can be paused is not for its guest to say. */
+void machine_rests_unheld(struct machine *m)
+{
+    struct cl_err why = {0};
+    if (guest_release(m->guest, &why) < 0)
+        machine_fail(m, &why);
+    else if (begin_saving(m, &why) < 0)
+        keep_on(m, &why);
+}
+
+int machine_rest(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err)
+{
+    bool holds = m->template->holds && m->host->kept_dir[0];
+    if (m->state != MACHINE_CLAIMED)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "it is being forked; try again in a moment");
+    if (!machine_driver(m)->save)
+        return cl_fail(err, CL_E_UNIMPL, 0, "VMs of the driver '%s' cannot be paused",
+                       machine_driver(m)->name);
+    if (m->broken)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "the VM is ending");
+    if ((holds ? guest_hold(m->guest, err) : begin_saving(m, err)) < 0)
+        return -1;
     m->rest_done = done;
     m->rest_arg = arg;
     m->rest_why = (struct cl_err){0};
-    guest_set_resting(m->guest, true);
     cl_timer_stop(&m->clock);
-    machine_limit_time(m);
+    if (holds) {
+        m->state = MACHINE_HOLDING;
+        cl_timer_start(&m->timeout, REST_HOLD_S * CL_NS_PER_S);
+    }
     return 0;
 }
 
@@ -142,22 +199,39 @@ void machine_come_to_rest(struct machine *m)
         machine_fail(m, &why);
 }
 
+static void stay_at_rest(struct machine *m, const struct cl_err *why)
+{
+    m->state = MACHINE_AT_REST;
+    tell_rest(m, why);
+}
+
 static void on_loaded(void *arg, const struct cl_err *err)
 {
     struct machine *m = arg;
     struct cl_err why = {0};
-    m->state = MACHINE_AT_REST;
     if (!err && start_waking(m, &why) == 0)
         return;
     if (!err)
         rest_drop(m->rest);
-    tell_rest(m, err ? err : &why);
+    stay_at_rest(m, err ? err : &why);
+}
+
+static void on_template(void *arg, const struct cl_err *err)
+{
+    struct machine *m = arg;
+    struct cl_err why = {0};
+    if (err || rest_load(m->rest, on_loaded, m, &why) < 0)
+        stay_at_rest(m, err ? err : &why);
 }
 
 int machine_wake(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err)
 {
     CL_ASSERT(m->state == MACHINE_AT_REST);
-    if (rest_load(m->rest, on_loaded, m, err) < 0)
+    bool is_here = m->template->ram_fd >= 0;
+    m->filing.done = on_template;
+    m->filing.arg = m;
+    if ((is_here ? rest_load(m->rest, on_loaded, m, err)
+                 : template_load(m->template, &m->filing, err)) < 0)
         return -1;
     m->state = MACHINE_LOADING;
     m->rest_done = done;
@@ -168,11 +242,11 @@ int machine_wake(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *
 void machine_has_woken(struct machine *m)
 {
     struct cl_err err = {0}, why = m->rest_why;
-    if (m->grant && machine_start_net(m, &err) < 0) { /* nobody would see its packets */
+    if ((m->grant && machine_start_net(m, &err) < 0) || /* nobody would see its packets */
+        become_claimed_again(m, &err) < 0) {
         machine_fail(m, &err);
         return;
     }
-    become_claimed_again(m);
     tell_rest(m, why.code ? &why : NULL);
 }
 

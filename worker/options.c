@@ -13,7 +13,11 @@ const struct cl_conf_row worker_conf_rows[] = {
     {"worker", "tls-key", CL_CONF_STRING, AT(tls_key), "", 0, 0, false,
      "its private key (PEM, mode 0600)"},
     {"worker", "state-dir", CL_CONF_STRING, AT(state_dir), "/var/lib/cloche/worker", 0, 0, false,
-     "id, VM state files and output spools"},
+     "id, VM state files, output spools, and what paused sandboxes left, encrypted"},
+    {"worker", "paused-keys", CL_CONF_STRING, AT(paused_keys), "", 0, 0, false,
+     "folder for the keys of what paused sandboxes left: in memory (tmpfs), and they outlive this "
+     "worker; on a disk, and they outlive the host's start; none: they end with this worker; "
+     "default: /run/cloche/paused (root), $XDG_RUNTIME_DIR/cloche/paused, or none"},
     {"worker", "instance", CL_CONF_STRING, AT(instance), "default", 0, 0, false,
      "name in cgroup paths"},
     {"worker", "template-dir", CL_CONF_STRING, AT(template_dir), "/var/lib/cloche/templates", 0, 0,

@@ -415,13 +415,13 @@ static int open_template(struct pool *p, const struct template_maker *maker,
                          const struct pool_want *want, struct template **ret_template,
                          struct cl_err *err)
 {
-    struct template_request request = {p->options.template_dir,
-                                       want->template,
-                                       p->options.public_key,
-                                       want->memory_mib,
-                                       want->vcpus,
-                                       want->network,
-                                       maker};
+    struct template_request request = {.dir = p->options.template_dir,
+                                       .name = want->template,
+                                       .public_key = p->options.public_key,
+                                       .memory_mib = want->memory_mib,
+                                       .vcpus = want->vcpus,
+                                       .network = want->network,
+                                       .maker = maker};
     struct template *t;
     if (check_size(maker->driver, want->memory_mib, want->vcpus, err) < 0 ||
         template_open(&request, &t, err) < 0)

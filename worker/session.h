@@ -36,8 +36,9 @@ struct session_options {
 int session_new(const struct session_options *options, struct session **ret_session,
                 struct cl_err *err) CL_MUST;
 void session_free(struct session *s);
-/* A VM that an earlier worker left, with its lease: report it. */
-int session_report_lost(struct session *s, const struct vm_state *lost, struct cl_err *err) CL_MUST;
+/* A VM that an earlier worker left, with its lease, and why it cannot go on: report it. */
+int session_report_lost(struct session *s, const struct vm_state *lost, const char *why,
+                        struct cl_err *err) CL_MUST;
 /* For reloads: the next connections use tls, which must outlive the session or the next call. */
 void session_set_tls(struct session *s, SSL_CTX *tls);
 void session_set_disk_reserve(struct session *s, uint64_t bytes);

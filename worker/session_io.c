@@ -27,6 +27,7 @@ enum {
 struct lost {
     struct cl_list link;
     struct vm_state state;
+    char why[CL_ERR_TEXT];
 };
 
 struct session {
@@ -326,7 +327,7 @@ static void send_lost(struct session *s, const struct lost *l)
     Cloche__V1__ExecResult result = CLOCHE__V1__EXEC_RESULT__INIT;
     result.outcome = CLOCHE__V1__OUTCOME__OUTCOME_FAILED;
     result.reason = CLOCHE__V1__REASON__REASON_WORKER_LOST;
-    result.message = (char *)(uintptr_t) "its worker died";
+    result.message = (char *)(uintptr_t)l->why;
     m.tenant = (char *)(uintptr_t)l->state.tenant;
     m.unit_id = (char *)(uintptr_t)l->state.unit_id;
     m.lease_id = (char *)(uintptr_t)l->state.lease_id;
@@ -337,7 +338,8 @@ static void send_lost(struct session *s, const struct lost *l)
     (void)send_body(s, &body);
 }
 
-int session_report_lost(struct session *s, const struct vm_state *state, struct cl_err *err)
+int session_report_lost(struct session *s, const struct vm_state *state, const char *why,
+                        struct cl_err *err)
 {
     if (s->n_lost >= SESSION_LOST_MAX)
         return cl_fail(err, CL_E_TOOBIG, 0, "more than %d lost leases", SESSION_LOST_MAX);
@@ -345,6 +347,7 @@ int session_report_lost(struct session *s, const struct vm_state *state, struct 
     if (!l)
         return cl_fail(err, CL_E_NOMEM, 0, "lost lease");
     l->state = *state;
+    (void)snprintf(l->why, sizeof l->why, "%s", why);
     cl_list_push(&s->lost, &l->link);
     s->n_lost++;
     return 0;
@@ -375,6 +378,7 @@ static void describe(const struct unit *u, Cloche__V1__RunningUnit *row)
     row->paused = unit_is_paused(u);
     row->image_bytes = unit_image_bytes(u);
     row->paused_for_idle = row->paused && u->paused_for_idle;
+    row->kept = row->paused && u->is_kept;
     if (!u->machine)
         return;
     const struct vm_driver *driver = machine_template(u->machine)->driver;

@@ -18,7 +18,10 @@
 #include "base/mem.h"
 #include "base/own.h"
 #include "net/control.h"
+#include "worker/rest.h"
 #include "worker/vm_driver.h"
+
+enum { BUILD_NAME = 16 }; /* of an image key, its folder's name: images/build.sh */
 
 /* --- the manifest --------------------------------------------------------------------------- */
 
@@ -321,12 +324,14 @@ int template_open(const struct template_request *request, struct template **ret_
                   struct cl_err *err)
 {
     char path[PATH_MAX];
-    (void)snprintf(path, sizeof path, "%s/%s/current", request->dir, request->name);
+    const char *key = request->image_key;
+    (void)snprintf(path, sizeof path, "%s/%s/%.*s", request->dir, request->name, BUILD_NAME,
+                   key ? key : "current");
     CL_AUTO(cl_closep) int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return cl_fail(err, CL_E_NOTFOUND, 0,
                        "no template '%s' in '%s': build it with `cloche template build %s`",
-                       request->name, request->dir, request->name);
+                       request->name, key ? path : request->dir, request->name);
     struct template *t = cl_zalloc(sizeof *t);
     if (!t)
         return cl_fail(err, CL_E_NOMEM, 0, "template");
@@ -338,6 +343,7 @@ int template_open(const struct template_request *request, struct template **ret_
                            .disk_fd = -1,
                            .ram_fd = -1,
                            .state_fd = -1};
+    cl_list_init(&t->file_waiters);
     if (read_manifest(dir, request->public_key, &t->m, err) < 0 ||
         open_checked(dir, "vmlinux", t->m.kernel_sha256, &t->kernel_fd, err) < 0 ||
         open_checked(dir, "initrd", t->m.initrd_sha256, &t->initrd_fd, err) < 0 ||
@@ -346,6 +352,11 @@ int template_open(const struct template_request *request, struct template **ret_
          open_checked(dir, "scratch.img", t->m.scratch_sha256, &t->scratch_fd, err) < 0)) {
         template_unref(t);
         return cl_wrap(err, "template '%s'", request->name);
+    }
+    if (key && strcmp(t->m.image_key, key) != 0) {
+        template_unref(t);
+        return cl_fail(err, CL_E_NOTFOUND, 0, "template '%s': '%s' is of another build",
+                       request->name, path);
     }
     t->memory_mib = request->memory_mib ? request->memory_mib : t->m.default_memory_mib;
     t->vcpus = request->vcpus ? request->vcpus : t->m.default_vcpus;
@@ -378,6 +389,7 @@ void template_unref(struct template *t)
     cl_closep(&t->disk_fd);
     cl_closep(&t->ram_fd);
     cl_closep(&t->state_fd);
+    rest_free(t->file);
     cl_free(t);
 }
 

@@ -14,11 +14,14 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/list.h"
 #include "base/util.h"
 
 struct vm_driver;
+struct rest;
 
 enum {
+    TEMPLATE_FILE_MAX = 48,
     TEMPLATE_NAME_MAX = 64,
     TEMPLATE_HEX = 65, /* SHA-256 in hex and its NUL */
     TEMPLATE_MAC = 32, /* HMAC-SHA-256 */
@@ -79,10 +82,16 @@ struct template
     int kernel_fd, initrd_fd, rootfs_fd; /* owned */
     int scratch_fd;                      /* owned: what the booted VM's disk starts from */
     int disk_fd;                         /* owned: that disk, what clones' disks start from */
-    int ram_fd;                          /* owned: memfd, sealed once the snapshot is made */
+    int ram_fd;                          /* owned: memfd, sealed once the snapshot is made; -1 = it
+                                            is in `file` (worker/template_file.h) */
     int state_fd;                        /* owned: memfd with the device state */
     uint8_t state_mac[TEMPLATE_MAC];     /* of the driver that needs one (worker/state_mac.h) */
     bool sealed;
+    struct rest *file;                 /* owned: its RAM for other processes; NULL = none */
+    const char *file_dir;              /* borrowed: where it is */
+    char file_name[TEMPLATE_FILE_MAX]; /* of that, there */
+    struct cl_list file_waiters;       /* of struct template_waiter */
+    bool is_filing;                    /* it is written or read just now */
 };
 
 /* Parse a manifest; pure, bounded.  INVALID names the field. */
@@ -100,10 +109,11 @@ struct template_maker {
 /* Fill t->snapshot_key from the manifest, the flavour and the maker (pure). */
 void template_compute_key(struct template *t, const struct template_maker *maker);
 
-/* Open DIR/NAME/current: check the signature with the public key file (PEM) and each file's
- * digest.  memory_mib / vcpus of 0 take the defaults. */
+/* Open DIR/NAME/current, or another build of it: check the signature with the public key file (PEM)
+ * and each file's digest.  memory_mib / vcpus of 0 take the defaults. */
 struct template_request {
     const char *dir, *name, *public_key;
+    const char *image_key; /* of the build that must be opened; NULL = the current one */
     uint32_t memory_mib, vcpus;
     bool network; /* with a network card */
     const struct template_maker *maker;

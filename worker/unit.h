@@ -7,7 +7,9 @@
  *       └────────────┴─────────────┴─► ENDING ─► ENDED ─► (acknowledged) KEPT ─► freed
  *
  * A sandbox ends from any of the upper three as from RUNNING.  PAUSED: its VM is at rest and takes
- * none of this worker's room but the disk's.  KEPT: only the output remains, for an hour.
+ * none of this worker's room but the disk's; where it can it outlives the worker, and the next one
+ * begins with it, without the output of what it was asked before.  KEPT: only the output remains,
+ * for an hour.
  *
  * Owns:    its machine, its execs.  Borrows the units (container).
  * Thread:  the worker loop.
@@ -73,6 +75,8 @@ struct unit {
     uint64_t idle_since_ns; /* it passed, and the sandbox is to be paused then; 0 = it did not */
     uint64_t keep_ns;       /* how long it is kept once it is paused */
     bool paused_for_idle;   /* or is about to be: no client asked for it */
+    bool is_kept;           /* PAUSED: there is a record of it (worker/kept.h) */
+    bool is_left;           /* to the next worker: nobody hears of its end */
     bool has_room;          /* counted as used */
     Cloche__V1__Outcome outcome; /* of the unit, once decided */
     Cloche__V1__Reason reason;
@@ -129,6 +133,7 @@ struct units {
     uint64_t keep_ns; /* of output */
     struct watch_limits watch_limits;
     const struct vm_net_settings *net; /* borrowed */
+    const char *record_dir;            /* of paused sandboxes; "" = none is kept */
 };
 
 int units_init(struct units *us, struct cl_err *err) CL_MUST;
@@ -151,6 +156,21 @@ void unit_set_deadline(struct unit *u, uint64_t deadline_ns);
 bool unit_is_live(const struct unit *u);
 /* What the guests of such a driver are. */
 Cloche__V1__GuestSeparation unit_separation(bool is_shared);
+
+/* From the records that another worker left.  What cannot be restored is erased, and told. */
+struct units_past {
+    const char *template_dir, *public_key;
+    const struct template_maker *makers;
+    size_t n_makers;
+    struct machine_host *host; /* its kept_dir has nothing else afterwards */
+    void (*lost)(void *arg, const Cloche__V1__Assign *assign, const struct cl_err *why);
+    void *arg;
+};
+int units_restore(struct units *us, const struct units_past *past, struct cl_err *err) CL_MUST;
+/* One that units_restore() will find. */
+bool units_has_record(const struct units *us, const char *unit_id);
+/* PAUSED and kept: the next worker has it. */
+void unit_leave(struct unit *u);
 
 /* Sandboxes. */
 /* Nothing but the end may be asked of one that does not run: STATE, with the remedy. */

@@ -9,7 +9,7 @@
 #include "proto/copy.h"
 #include "worker/disk.h"
 #include "worker/net_words.h"
-#include "worker/unit.h"
+#include "worker/unit_priv.h"
 
 static void set_state(struct unit *u, enum unit_state state)
 {
@@ -77,7 +77,7 @@ static void free_slot(struct exec_slot *slot)
     cl_free(slot);
 }
 
-static void free_unit(struct unit *u)
+void unit_free(struct unit *u)
 {
     CL_ASSERT(!u->machine && !u->claim && !u->fork && u->users == 0);
     while (!cl_list_empty(&u->execs))
@@ -118,6 +118,10 @@ static void become_ended(struct unit *u)
     abort_execs(u);
     count(u, false);
     cl_timer_stop(&u->timer);
+    if (u->is_left) {
+        set_state(u, UNIT_ENDED);
+        return;
+    }
     log_event(LOG_UNIT_ENDED, "unit=%s lease=%s outcome=%d reason=%d text='%s'", u->assign->unit_id,
               u->assign->lease_id, (int)u->outcome, (int)u->reason, u->message);
     set_state(u, UNIT_ENDED);
@@ -142,6 +146,7 @@ void unit_end(struct unit *u, Cloche__V1__Outcome outcome, Cloche__V1__Reason re
     u->reason = reason;
     (void)snprintf(u->message, sizeof u->message, "%s", message);
     bool waiting = u->state == UNIT_CLAIMING;
+    unit_forget_kept(u);
     set_state(u, UNIT_ENDING);
     if (waiting) {
         if (u->claim)
@@ -155,6 +160,13 @@ void unit_end(struct unit *u, Cloche__V1__Outcome outcome, Cloche__V1__Reason re
     if (machine_stats(u->machine, &stats, NULL) == 0)
         u->cpu_ms = (stats.cpu_ns + CL_NS_PER_MS - 1) / CL_NS_PER_MS; /* nothing is free */
     machine_stop(u->machine);
+}
+
+void unit_leave(struct unit *u)
+{
+    u->is_left = true;
+    set_state(u, UNIT_ENDING);
+    machine_leave(u->machine);
 }
 
 static void machine_gone(void *arg, const struct cl_err *why)
@@ -191,7 +203,7 @@ static void on_timer(void *arg)
         if (u->users > 0)
             cl_timer_start(&u->timer, 10 * CL_NS_PER_S);
         else
-            free_unit(u);
+            unit_free(u);
         return;
     }
     uint64_t now = cl_now_ns();
@@ -397,11 +409,28 @@ static void machine_network(void *arg, const struct net_event *event)
         watch_tell(&u->network);
 }
 
+const struct machine_events unit_machine_events = {machine_ready, machine_gone, machine_watched,
+                                                   machine_network};
+
+int unit_fill_claim(const struct unit *u, struct net_grant *grant, struct machine_claim *ret_claim,
+                    struct cl_err *err)
+{
+    const Cloche__V1__NetworkGrant *words = u->assign->network_grant;
+    *ret_claim = (struct machine_claim){
+        .tenant = u->assign->tenant,
+        .unit_id = u->assign->unit_id,
+        .lease_id = u->assign->lease_id,
+        .fence = u->assign->fence,
+        .deadline_ns = u->deadline_ns,
+        .scratch_bytes = disk_bytes(u),
+        .grant = words ? grant : NULL,
+    };
+    return words ? net_words_grant(words, u->units->net, grant, err) : 0;
+}
+
 static void claimed(void *arg, struct machine *machine, const char *source,
                     const struct cl_err *err)
 {
-    static const struct machine_events events = {machine_ready, machine_gone, machine_watched,
-                                                 machine_network};
     struct unit *u = arg;
     u->claim = NULL;
     if (!machine) {
@@ -412,23 +441,11 @@ static void claimed(void *arg, struct machine *machine, const char *source,
     struct cl_err e = {0};
     u->machine = machine;
     u->source = source;
-    machine_set_events(machine, &events, u);
+    machine_set_events(machine, &unit_machine_events, u);
     set_state(u, UNIT_IDENTIFYING);
-    struct machine_claim claim = {
-        .tenant = u->assign->tenant,
-        .unit_id = u->assign->unit_id,
-        .lease_id = u->assign->lease_id,
-        .fence = u->assign->fence,
-        .deadline_ns = u->deadline_ns,
-        .scratch_bytes = disk_bytes(u),
-    };
+    struct machine_claim claim;
     struct net_grant grant;
-    int rc = 0;
-    if (u->assign->network_grant) {
-        rc = net_words_grant(u->assign->network_grant, u->units->net, &grant, &e);
-        claim.grant = &grant;
-    }
-    if (rc < 0 || machine_claim(machine, &claim, &e) < 0)
+    if (unit_fill_claim(u, &grant, &claim, &e) < 0 || machine_claim(machine, &claim, &e) < 0)
         unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED, CLOCHE__V1__REASON__REASON_START_FAILED,
                  e.text);
 }
@@ -495,21 +512,15 @@ static void drop_oldest_kept(struct units *us)
     CL_LIST_FOREACH (node, &us->all) {
         struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
         if (u->state == UNIT_KEPT && u->users == 0) {
-            free_unit(u);
+            unit_free(u);
             return;
         }
     }
 }
 
-int unit_assign(struct units *us, const Cloche__V1__Assign *assign, uint64_t deadline_ns,
-                struct unit **ret_unit, struct cl_err *err)
+int unit_new(struct units *us, const Cloche__V1__Assign *assign, struct unit **ret_unit,
+             struct cl_err *err)
 {
-    if (check_fence(us, assign, err) < 0)
-        return -1;
-    if (assign->network_grant && !us->net->binary[0])
-        return cl_fail(err, CL_E_UNAVAILABLE, 0, "this worker gives no network to its VMs");
-    if (cl_map_count(us->by_id) >= UNITS_MAX)
-        drop_oldest_kept(us);
     struct unit *u = cl_zalloc(sizeof *u);
     ProtobufCMessage *copy;
     if (!u || pb_copy(&assign->base, &copy, err) < 0) {
@@ -520,25 +531,49 @@ int unit_assign(struct units *us, const Cloche__V1__Assign *assign, uint64_t dea
                        .assign = (Cloche__V1__Assign *)copy,
                        .state = UNIT_CLAIMING,
                        .source = "",
-                       .deadline_ns = deadline_ns,
                        .assigned_ns = cl_now_ns()};
     cl_list_init(&u->link);
     cl_list_init(&u->execs);
     cl_list_init(&u->waiters);
     cl_list_init(&u->changes);
     cl_list_init(&u->resumes);
-    const Cloche__V1__Resources *r = assign->resources;
-    struct pool_want want = {.template = u->assign->template_,
+    if (cl_timer_init(&u->timer, us->loop, on_timer, u, err) < 0 ||
+        cl_map_put(us->by_id, assign->unit_id, u, err) < 0) {
+        unit_free(u);
+        return -1;
+    }
+    *ret_unit = u;
+    return 0;
+}
+
+static int claim_machine(struct unit *u, struct cl_err *err)
+{
+    const Cloche__V1__Assign *a = u->assign;
+    const Cloche__V1__Resources *r = a->resources;
+    struct pool_want want = {.template = a->template_,
                              .memory_mib = r ? r->memory_mib : 0,
                              .vcpus = r ? r->vcpus : 0,
-                             .network = assign->network_grant != NULL,
-                             .shared_ok = assign->guest_separation ==
+                             .network = a->network_grant != NULL,
+                             .shared_ok = a->guest_separation ==
                                           CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED};
-    if (cl_timer_init(&u->timer, us->loop, on_timer, u, err) < 0 ||
-        cl_map_put(us->by_id, assign->unit_id, u, err) < 0 ||
-        (assign->fork_of[0] ? fork_unit(u, err)
-                            : pool_claim(us->pool, &want, claimed, u, &u->claim, err)) < 0) {
-        free_unit(u);
+    return pool_claim(u->units->pool, &want, claimed, u, &u->claim, err);
+}
+
+int unit_assign(struct units *us, const Cloche__V1__Assign *assign, uint64_t deadline_ns,
+                struct unit **ret_unit, struct cl_err *err)
+{
+    struct unit *u;
+    if (check_fence(us, assign, err) < 0)
+        return -1;
+    if (assign->network_grant && !us->net->binary[0])
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "this worker gives no network to its VMs");
+    if (cl_map_count(us->by_id) >= UNITS_MAX)
+        drop_oldest_kept(us);
+    if (unit_new(us, assign, &u, err) < 0)
+        return -1;
+    u->deadline_ns = deadline_ns;
+    if ((assign->fork_of[0] ? fork_unit(u, err) : claim_machine(u, err)) < 0) {
+        unit_free(u);
         return -1;
     }
     cl_list_push(&us->all, &u->link);
@@ -712,14 +747,19 @@ static void has_resumed(void *arg, const struct cl_err *err)
     } else {
         run_again(u);
     }
+    if (err)
+        unit_keep_again(u);
     log_event(LOG_UNIT_RESUMED, "unit=%s text='%s'", u->assign->unit_id, err ? err->text : "");
     tell_changes(&u->changes, err);
 }
 
 static int begin_resume(struct unit *u, struct cl_err *err)
 {
-    if (machine_wake(u->machine, has_resumed, u, err) < 0)
+    unit_forget_kept(u);
+    if (machine_wake(u->machine, has_resumed, u, err) < 0) {
+        unit_keep_again(u);
         return -1;
+    }
     count(u, true);
     set_state(u, UNIT_RESUMING);
     u->units->events.on_room(u->units->arg);
@@ -742,22 +782,39 @@ static void resume_again(struct unit *u)
     tell_changes(&u->resumes, err.code ? &err : NULL); /* or it runs: it could not be paused */
 }
 
+static void tell_paused(struct unit *u, const struct cl_err *err)
+{
+    log_event(LOG_UNIT_PAUSED, "unit=%s bytes=%llu kept=%d text='%s'", u->assign->unit_id,
+              (unsigned long long)unit_image_bytes(u), u->is_kept, err ? err->text : "");
+    tell_changes(&u->changes, err);
+    resume_again(u);
+}
+
+void unit_is_restored(struct unit *u)
+{
+    uint64_t now = cl_now_ns();
+    cl_timer_start(&u->timer, u->expires_ns > now ? u->expires_ns - now : 0);
+    set_state(u, UNIT_PAUSED);
+}
+
+void unit_rests(struct unit *u)
+{
+    count(u, false);
+    unit_is_restored(u);
+    u->units->events.on_room(u->units->arg);
+    tell_paused(u, NULL);
+}
+
 static void has_paused(void *arg, const struct cl_err *err)
 {
     struct unit *u = arg;
     if (err) {
         run_again(u);
-    } else {
-        u->expires_ns = cl_now_ns() + u->keep_ns;
-        cl_timer_start(&u->timer, u->keep_ns);
-        count(u, false);
-        set_state(u, UNIT_PAUSED);
-        u->units->events.on_room(u->units->arg);
+        tell_paused(u, err);
+        return;
     }
-    log_event(LOG_UNIT_PAUSED, "unit=%s bytes=%llu text='%s'", u->assign->unit_id,
-              (unsigned long long)unit_image_bytes(u), err ? err->text : "");
-    tell_changes(&u->changes, err);
-    resume_again(u);
+    u->expires_ns = cl_now_ns() + u->keep_ns;
+    unit_keep(u);
 }
 
 int unit_pause(struct unit *u, const Cloche__V1__PauseCommand *pause, struct unit_change *change,
@@ -765,6 +822,7 @@ int unit_pause(struct unit *u, const Cloche__V1__PauseCommand *pause, struct uni
 {
     if (u->state == UNIT_PAUSED) {
         u->paused_for_idle &= pause->if_idle;
+        unit_keep_again(u);
         change->done(change->arg, NULL);
         return 0;
     }
@@ -904,7 +962,7 @@ void units_fini(struct units *us)
     CL_LIST_FOREACH (node, &us->all) {
         struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
         CL_ASSERT(!unit_is_live(u));
-        free_unit(u);
+        unit_free(u);
     }
     cl_map_free(us->by_id);
 }

@@ -47,6 +47,8 @@ struct vm_spec {
     struct vm_body *body;       /* borrowed until on_end */
     const struct vm_rest *rest; /* a clone goes on from there; NULL = as its snapshot is.  Borrowed
                                    during the call */
+    bool is_elsewhere;          /* that was saved by another process, perhaps before the host
+                                   started */
 };
 
 struct vm_events {

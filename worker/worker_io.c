@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <openssl/ssl.h>
@@ -50,7 +51,8 @@ struct worker {
     struct metrics_server *metrics_server;
     SSL_CTX *tls;
     char id[CL_ID_MAX];
-    char vm_dir[PATH_MAX], spool_dir[PATH_MAX], guard[PATH_MAX], vmm[PATH_MAX], net_path[PATH_MAX];
+    char vm_dir[PATH_MAX], spool_dir[PATH_MAX], kept_dir[PATH_MAX], record_dir[PATH_MAX];
+    char guard[PATH_MAX], vmm[PATH_MAX], net_path[PATH_MAX];
     struct vm_net_settings net;
     struct cl_timer templates; /* while one is missing */
     bool templates_said;       /* which are missing was logged */
@@ -82,6 +84,42 @@ static int make_dirs(struct worker *w, struct cl_err *err)
     (void)snprintf(w->vm_dir, sizeof w->vm_dir, "%s/vms", w->o->state_dir);
     (void)snprintf(w->spool_dir, sizeof w->spool_dir, "%s/spool", w->o->state_dir);
     return cl_mkdir_p(w->vm_dir, 0700, err) < 0 || cl_mkdir_p(w->spool_dir, 0700, err) < 0 ? -1 : 0;
+}
+
+/* Of the keys, by default; "" = nowhere.  Other workers of the host have folders of their own. */
+static void default_record_dir(struct worker *w)
+{
+    const char *run = w->probe.is_root ? "/run" : getenv("XDG_RUNTIME_DIR");
+    if (run && run[0])
+        (void)snprintf(w->record_dir, sizeof w->record_dir, "%s/cloche/paused/%s", run, w->id);
+}
+
+/* Without a place for keys that an operator did not name, paused sandboxes end with this worker. */
+static int make_record_dir(struct worker *w, struct cl_err *err)
+{
+    const char *named = w->o->paused_keys;
+    bool is_named = named[0] && strcmp(named, "none") != 0;
+    struct cl_err why = {0};
+    if (is_named) {
+        (void)snprintf(w->record_dir, sizeof w->record_dir, "%s/%s", named, w->id);
+        return cl_mkdir_p(w->record_dir, 0700, err) < 0 ? cl_wrap(err, "--paused-keys") : 0;
+    }
+    if (!named[0])
+        default_record_dir(w);
+    if (!w->record_dir[0] || cl_mkdir_p(w->record_dir, 0700, &why) < 0) {
+        log_event(LOG_KEPT_NOWHERE, "text='%s'", why.text);
+        w->record_dir[0] = '\0';
+    }
+    return 0;
+}
+
+static int make_kept_dirs(struct worker *w, struct cl_err *err)
+{
+    if (make_record_dir(w, err) < 0)
+        return -1;
+    if (w->record_dir[0])
+        (void)snprintf(w->kept_dir, sizeof w->kept_dir, "%s/paused", w->o->state_dir);
+    return w->record_dir[0] ? cl_mkdir_p(w->kept_dir, 0700, err) : 0;
 }
 
 /* What the host can do is asked of the monitors too. */
@@ -276,13 +314,44 @@ static void unit_room(void *arg)
     session_unit_events.on_room(w->session);
 }
 
+static void report_lost(struct worker *w, const struct vm_state *state, const char *why)
+{
+    struct cl_err err = {0};
+    if (session_report_lost(w->session, state, why, &err) < 0)
+        log_event(LOG_VM_SWEPT, "vm=%s text='%s'", state->name, err.text);
+}
+
+/* One at rest has a state file, too, for its cgroups. */
 static void on_lost(void *arg, const struct vm_state *state)
 {
     struct worker *w = arg;
-    struct cl_err err = {0};
+    if (units_has_record(&w->units, state->unit_id))
+        return;
     log_event(LOG_VM_SWEPT, "vm=%s unit=%s lease=%s", state->name, state->unit_id, state->lease_id);
-    if (session_report_lost(w->session, state, &err) < 0)
-        log_event(LOG_VM_SWEPT, "vm=%s text='%s'", state->name, err.text);
+    report_lost(w, state, "its worker died");
+}
+
+static void on_not_restored(void *arg, const Cloche__V1__Assign *a, const struct cl_err *why)
+{
+    struct vm_state state = {.fence = a->fence, .code_started = 1};
+    char text[CL_ERR_TEXT];
+    (void)snprintf(state.tenant, sizeof state.tenant, "%s", a->tenant);
+    (void)snprintf(state.unit_id, sizeof state.unit_id, "%s", a->unit_id);
+    (void)snprintf(state.lease_id, sizeof state.lease_id, "%s", a->lease_id);
+    (void)snprintf(text, sizeof text, "it was paused, and cannot go on: %s", why->text);
+    report_lost(arg, &state, text);
+}
+
+static int restore_units(struct worker *w, struct cl_err *err)
+{
+    const struct units_past past = {.template_dir = w->o->template_dir,
+                                    .public_key = w->o->template_key,
+                                    .makers = w->makers,
+                                    .n_makers = w->n_makers,
+                                    .host = &w->host,
+                                    .lost = on_not_restored,
+                                    .arg = w};
+    return units_restore(&w->units, &past, err);
 }
 
 static int open_pool(struct worker *w, struct cl_err *err)
@@ -344,6 +413,7 @@ int worker_reload(struct worker *w, struct cl_err *err)
     SSL_CTX *fresh;
     pool_set_warm(w->pool, (uint32_t)w->o->warm);
     session_set_disk_reserve(w->session, w->o->disk_reserve);
+    w->host.disk_reserve = w->o->disk_reserve;
     if (load_tls(w->o, &fresh, err) < 0)
         return -1;
     if (fresh) {
@@ -429,19 +499,22 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
                                     .start_timeout_ns = START_TIMEOUT_S * CL_NS_PER_S,
                                     .clock_every_ns = options->clock_every,
                                     .net = &w->net,
+                                    .kept_dir = w->kept_dir,
+                                    .disk_reserve = options->disk_reserve,
                                     .watch = options->guest_events};
     w->units = (struct units){
         .loop = loop,
         .spool_dir = w->spool_dir,
         .keep_ns = options->output_keep,
         .net = &w->net,
+        .record_dir = w->record_dir,
         .events = {unit_started, unit_ended, exec_ended, unit_watched, unit_idle, unit_room},
         .watch_limits = {.burst = options->guest_events_burst,
                          .interval_us = CL_NS_PER_S / CL_NS_PER_US / options->guest_events_rate},
         .arg = w};
     if (set_network(w, err) < 0 || make_dirs(w, err) < 0 ||
         claim_take(options->state_dir, options->instance, &w->claim, err) < 0 ||
-        load_id(w, err) < 0 || choose_drivers(w, err) < 0 ||
+        load_id(w, err) < 0 || make_kept_dirs(w, err) < 0 || choose_drivers(w, err) < 0 ||
         cl_timer_init(&w->stopping, loop, on_stopping, w, err) < 0 ||
         cl_timer_init(&w->templates, loop, keep_templates, w, err) < 0 ||
         units_init(&w->units, err) < 0)
@@ -452,7 +525,8 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
     if (open_pool(w, err) < 0 || open_metrics(w, err) < 0)
         return -1;
     w->units.pool = w->pool;
-    if (open_session(w, err) < 0 || vm_state_sweep(w->vm_dir, on_lost, w, err) < 0)
+    if (open_session(w, err) < 0 || vm_state_sweep(w->vm_dir, on_lost, w, err) < 0 ||
+        restore_units(w, err) < 0)
         return -1;
     if (worker_seccomp(err) < 0)
         return -1;
@@ -475,8 +549,11 @@ void worker_stop(struct worker *w, void (*done)(void *arg), void *arg)
     session_close_for_work(w->session, "it is shutting down");
     CL_LIST_FOREACH (node, &w->units.all) {
         struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
-        unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED, CLOCHE__V1__REASON__REASON_WORKER_LOST,
-                 "its worker was shut down");
+        if (u->is_kept)
+            unit_leave(u);
+        else
+            unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED, CLOCHE__V1__REASON__REASON_WORKER_LOST,
+                     "its worker was shut down");
     }
     cl_timer_stop(&w->templates);
     pool_stop(w->pool);

@@ -299,27 +299,5 @@ def ended_on_the_way(c):
     equal("each ends", left, [])
 
 
-@suite.scenario
-def a_worker_that_leaves(c):
-    box = Box(c.admin)
-    box.pause()
-    equal("a worker with one at rest ends in order", c.worker.stop(), 0)
-    c.worker.start()
-    check("… and so does the one at rest", until(lambda: box.state() == "ENDED", 60), box.state())
-    c.await_ready()
-
-
-@suite.scenario
-def a_worker_that_dies(c):
-    box, awake = Box(c.admin), Box(c.admin)
-    box.pause()
-    c.worker.kill()
-    c.worker.start()
-    check("a rest ends with its worker, and that is said", until(lambda: box.state() == "ENDED", 60) and box.get().reason == pb.REASON_WORKER_LOST, box.get())
-    check("as a sandbox that runs does", until(lambda: awake.state() == "ENDED", 60))
-    c.await_ready()
-    check("the worker takes new ones", until(lambda: not error_of(lambda: Box(c.admin).kill()), 60))
-
-
 if __name__ == "__main__":
     suite.main(templates="base,python")

@@ -1,0 +1,46 @@
+/* worker/kept.h - the record of a paused sandbox that outlives its worker, in bytes and back.
+ *
+ * The bytes are cloche.v1.KeptSandbox.  They hold the keys of its files: whoever reads them has its
+ * memory.
+ *
+ * Owns:    nothing.
+ * Thread:  any.
+ * Pure: no I/O, no clock.  What a record says is within its bounds, or the record is refused; that
+ * it is true its folder has to see to (root's, 0700).
+ */
+#ifndef CL_WORKER_KEPT_H
+#define CL_WORKER_KEPT_H
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "cloche/v1/kept.pb-c.h"
+#include "worker/machine.h"
+#include "worker/watch.h"
+
+enum {
+    KEPT_VERSION = 1,
+    KEPT_MAX = 256 * 1024, /* an Assign of 64 network rules, and some KiB */
+};
+
+/* What is to be kept; borrowed. */
+struct kept_source {
+    const Cloche__V1__Assign *assign;
+    const struct machine_kept *machine;
+    uint64_t expires_unix_ns;
+    bool paused_for_idle;
+    const struct watch *watch, *network;
+    uint64_t sent_bytes, received_bytes;
+};
+
+int kept_print(const struct kept_source *source, struct cl_buf *out, struct cl_err *err) CL_MUST;
+/* *ret_kept dies with the arena.  UNIMPL for another version, INVALID for all else that is wrong;
+ * then *ret_kept is NULL, or of use for its lease only. */
+int kept_parse(const uint8_t *bytes, size_t n, struct cl_arena *arena,
+               const Cloche__V1__KeptSandbox **ret_kept, struct cl_err *err) CL_MUST;
+
+/* Parts of one that was parsed. */
+void kept_past(const Cloche__V1__KeptSandbox *m, struct guest_past *ret_past);
+void kept_ticket(const Cloche__V1__SealedFile *m, struct rest_ticket *ret_ticket);
+void kept_watch(const Cloche__V1__KeptCount *m, struct watch *ret_watch);
+
+#endif

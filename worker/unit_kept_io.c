@@ -1,0 +1,318 @@
+/* worker/unit_kept_io.c - paused sandboxes that outlive the worker; see worker/unit.h.
+ *
+ *   pause:   at rest ─► its files get names ─► its record is written ─► PAUSED
+ *   resume:  its record is removed ─► its VM goes on ─► the names go
+ *   start:   each record becomes a unit that is PAUSED; files that no record names are removed
+ *
+ * The record comes last and goes first: one that is there is of a VM that has not gone on since.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "observability/log.h"
+#include "worker/kept.h"
+#include "worker/template_file.h"
+#include "worker/unit_priv.h"
+
+enum { ARENA = 4 * KEPT_MAX };
+
+static void path_of(const struct units *us, const char *unit_id, char path[static PATH_MAX])
+{
+    (void)snprintf(path, PATH_MAX, "%s/%s", us->record_dir, unit_id);
+}
+
+/* --- records ------------------------------------------------------------------------------------
+ */
+
+static int write_record(struct unit *u, struct cl_err *err)
+{
+    char path[PATH_MAX];
+    struct cl_buf bytes;
+    struct machine_kept machine;
+    uint64_t now = cl_now_ns();
+    machine_get_kept(u->machine, &machine);
+    const struct kept_source source = {
+        .assign = u->assign,
+        .machine = &machine,
+        .expires_unix_ns = cl_wall_ns() + (u->expires_ns > now ? u->expires_ns - now : 0),
+        .paused_for_idle = u->paused_for_idle,
+        .watch = &u->watch,
+        .network = &u->network,
+        .sent_bytes = u->sent_bytes,
+        .received_bytes = u->received_bytes,
+    };
+    path_of(u->units, u->assign->unit_id, path);
+    cl_buf_init(&bytes, KEPT_MAX);
+    int rc = kept_print(&source, &bytes, err);
+    if (rc == 0)
+        rc = cl_file_write(path, bytes.data, bytes.len, 0600, err);
+    if (bytes.data)
+        OPENSSL_cleanse(bytes.data, bytes.len);
+    cl_buf_fini(&bytes);
+    OPENSSL_cleanse(&machine.image, sizeof machine.image);
+    return rc;
+}
+
+bool units_has_record(const struct units *us, const char *unit_id)
+{
+    char path[PATH_MAX];
+    path_of(us, unit_id, path);
+    return us->record_dir[0] && unit_id[0] && access(path, F_OK) == 0;
+}
+
+void unit_keep_again(struct unit *u)
+{
+    struct cl_err err = {0};
+    if (u->state != UNIT_PAUSED || !machine_is_kept(u->machine))
+        return;
+    u->is_kept = write_record(u, &err) == 0;
+    if (!u->is_kept)
+        log_event(LOG_UNIT_NOT_KEPT, "unit=%s text='%s'", u->assign->unit_id, err.text);
+}
+
+void unit_forget_kept(struct unit *u)
+{
+    char path[PATH_MAX];
+    if (!u->is_kept)
+        return;
+    path_of(u->units, u->assign->unit_id, path);
+    (void)unlink(path);
+    u->is_kept = false;
+}
+
+static void on_kept(void *arg, const struct cl_err *err)
+{
+    struct unit *u = arg;
+    struct cl_err why = err ? *err : (struct cl_err){0};
+    u->is_kept = !err && write_record(u, &why) == 0;
+    if (!u->is_kept)
+        log_event(LOG_UNIT_NOT_KEPT, "unit=%s text='%s'", u->assign->unit_id, why.text);
+    unit_rests(u);
+}
+
+void unit_keep(struct unit *u)
+{
+    struct cl_err err = {0};
+    if (!u->units->record_dir[0])
+        unit_rests(u);
+    else if (machine_keep(u->machine, u->assign->unit_id, on_kept, u, &err) < 0)
+        on_kept(u, &err);
+}
+
+/* --- back from a record -------------------------------------------------------------------------
+ */
+
+static const struct template_maker *find_maker(const struct units_past *past,
+                                               const Cloche__V1__KeptTemplate *t)
+{
+    for (size_t i = 0; i < past->n_makers; i++) {
+        const struct vm_driver *d = past->makers[i].driver;
+        if (strcmp(d->name, t->driver) == 0 && d->is_shared == t->is_shared)
+            return &past->makers[i];
+    }
+    return NULL;
+}
+
+/* The one that another of the restored has, with a reference; NULL = none has. */
+static struct template *share_template(struct units *us, const char *file_name)
+{
+    CL_LIST_FOREACH (node, &us->all) {
+        const struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
+        const struct template *t = u->machine ? machine_template(u->machine) : NULL;
+        if (t && strcmp(t->file_name, file_name) == 0)
+            return template_ref((struct template *)(uintptr_t)t);
+    }
+    return NULL;
+}
+
+static int open_template(struct units *us, const struct units_past *past,
+                         const Cloche__V1__KeptTemplate *m, struct template **ret_template,
+                         struct cl_err *err)
+{
+    const struct template_request request = {.dir = past->template_dir,
+                                             .name = m->name,
+                                             .public_key = past->public_key,
+                                             .image_key = m->image_key,
+                                             .memory_mib = m->memory_mib,
+                                             .vcpus = m->vcpus,
+                                             .network = m->network,
+                                             .maker = find_maker(past, m)};
+    struct template_file file = {.dir = past->host->kept_dir, .name = m->memory->name};
+    struct template *t = share_template(us, file.name);
+    if (!t && !request.maker)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "this worker has no driver '%s' any more",
+                       m->driver);
+    if (!t && template_open(&request, &t, err) < 0)
+        return -1;
+    *ret_template = t;
+    if (t->file)
+        return 0;
+    kept_ticket(m->memory, &file.ticket);
+    int rc = template_open_file(t, us->loop, &file, err);
+    OPENSSL_cleanse(&file.ticket, sizeof file.ticket);
+    t->dials = m->dials;
+    t->holds = true;
+    if (rc == 0 && strcmp(t->snapshot_key, m->snapshot_key) != 0)
+        rc = cl_fail(err, CL_E_UNAVAILABLE, 0,
+                     "it was paused under another release of its monitor, or on another processor");
+    if (rc < 0)
+        template_unref(t);
+    return rc;
+}
+
+static int restore_machine(struct unit *u, const Cloche__V1__KeptSandbox *m,
+                           const struct units_past *past, struct template *t, struct cl_err *err)
+{
+    struct guest_past open;
+    struct net_grant grant;
+    struct machine_claim claim;
+    struct machine_kept kept = {.template = t,
+                                .name = m->image->name,
+                                .disk_bytes = m->disk_bytes,
+                                .cpu_ns = m->cpu_ns,
+                                .code_started = m->code_started,
+                                .unwatched = m->unwatched,
+                                .past = &open,
+                                .claim = &claim};
+    kept_past(m, &open);
+    if (unit_fill_claim(u, &grant, &claim, err) < 0)
+        return -1;
+    claim.scratch_bytes = m->scratch_bytes;
+    if (claim.grant)
+        grant.past = (struct net_past){u->network.seen, u->sent_bytes, u->received_bytes, m->flow};
+    kept_ticket(m->image, &kept.image);
+    int rc = machine_restore(past->host, &kept, &unit_machine_events, u, &u->machine, err);
+    OPENSSL_cleanse(&kept.image, sizeof kept.image);
+    return rc;
+}
+
+static void take_numbers(struct unit *u, const Cloche__V1__KeptSandbox *m)
+{
+    uint64_t wall = cl_wall_ns();
+    uint64_t left = m->expires_unix_ns > wall ? m->expires_unix_ns - wall : 0;
+    u->expires_ns = cl_now_ns() + left;
+    u->paused_for_idle = m->paused_for_idle;
+    u->code_started = m->code_started;
+    kept_watch(m->watch, &u->watch);
+    kept_watch(m->network, &u->network);
+    u->sent_bytes = m->sent_bytes;
+    u->received_bytes = m->received_bytes;
+}
+
+static int restore_unit(struct units *us, const struct units_past *past,
+                        const Cloche__V1__KeptSandbox *m, struct cl_err *err)
+{
+    struct template *t;
+    struct unit *u;
+    if (m->assign->network_grant && !us->net->binary[0])
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "this worker gives no network to its VMs");
+    if (open_template(us, past, m->template_, &t, err) < 0)
+        return -1;
+    int rc = unit_new(us, m->assign, &u, err);
+    if (rc == 0) {
+        take_numbers(u, m);
+        rc = restore_machine(u, m, past, t, err);
+        if (rc < 0)
+            unit_free(u);
+    }
+    template_unref(t);
+    if (rc < 0)
+        return -1;
+    u->is_kept = true;
+    cl_list_push(&us->all, &u->link);
+    unit_is_restored(u);
+    log_event(LOG_UNIT_RESTORED, "unit=%s lease=%s bytes=%llu", u->assign->unit_id,
+              u->assign->lease_id, (unsigned long long)unit_image_bytes(u));
+    return 0;
+}
+
+/* One record.  What cannot go on is erased. */
+static void restore(struct units *us, const struct units_past *past, const char *name,
+                    struct cl_arena *arena)
+{
+    char path[PATH_MAX];
+    struct cl_buf bytes;
+    const Cloche__V1__KeptSandbox *m = NULL;
+    struct cl_err err = {0};
+    path_of(us, name, path);
+    cl_buf_init(&bytes, KEPT_MAX);
+    int rc = cl_file_read(AT_FDCWD, path, &bytes, &err);
+    if (rc == 0)
+        rc = kept_parse(bytes.data, bytes.len, arena, &m, &err);
+    if (rc == 0)
+        rc = restore_unit(us, past, m, &err);
+    if (rc < 0) {
+        (void)unlink(path);
+        log_event(LOG_UNIT_NOT_KEPT, "unit=%s text='%s'", name, err.text);
+        if (m && m->assign)
+            past->lost(past->arg, m->assign, &err);
+    }
+    if (bytes.data)
+        OPENSSL_cleanse(bytes.data, bytes.len);
+    cl_buf_fini(&bytes);
+}
+
+static int restore_all(struct units *us, const struct units_past *past, DIR *dir,
+                       struct cl_err *err)
+{
+    for (struct dirent *e; (e = readdir(dir)) != NULL;) {
+        struct cl_arena *arena;
+        if (e->d_name[0] == '.')
+            continue;
+        if (cl_arena_new(ARENA, &arena, err) < 0)
+            return -1;
+        restore(us, past, e->d_name, arena);
+        cl_arena_free(arena);
+    }
+    return 0;
+}
+
+/* --- files that nobody needs --------------------------------------------------------------------
+ */
+
+static bool is_needed(struct units *us, const char *name)
+{
+    CL_LIST_FOREACH (node, &us->all) {
+        const struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
+        size_t n = strlen(u->assign->unit_id);
+        if (!u->is_kept)
+            continue;
+        if (strcmp(name, machine_template(u->machine)->file_name) == 0 ||
+            (strncmp(name, u->assign->unit_id, n) == 0 && name[n] == '.'))
+            return true;
+    }
+    return false;
+}
+
+static void sweep(struct units *us, DIR *dir)
+{
+    for (struct dirent *e; (e = readdir(dir)) != NULL;) {
+        if (e->d_type == DT_REG && !is_needed(us, e->d_name))
+            (void)unlinkat(dirfd(dir), e->d_name, 0);
+    }
+}
+
+int units_restore(struct units *us, const struct units_past *past, struct cl_err *err)
+{
+    if (!us->record_dir[0])
+        return 0;
+    DIR *records = opendir(us->record_dir), *files = opendir(past->host->kept_dir);
+    int rc = records && files ? restore_all(us, past, records, err)
+                              : cl_fail(err, CL_E_SYS, errno, "open '%s'",
+                                        records ? past->host->kept_dir : us->record_dir);
+    if (rc == 0)
+        sweep(us, files);
+    if (records)
+        (void)closedir(records);
+    if (files)
+        (void)closedir(files);
+    return rc;
+}

@@ -1,0 +1,30 @@
+/* worker/unit_priv.h - the inside of a unit, for unit_io.c and unit_kept_io.c. */
+#ifndef CL_WORKER_UNIT_PRIV_H
+#define CL_WORKER_UNIT_PRIV_H
+
+#include "worker/unit.h"
+
+/* unit_io.c: */
+extern const struct machine_events unit_machine_events;
+/* With a copy of `assign`, known by its id, without a machine. */
+int unit_new(struct units *us, const Cloche__V1__Assign *assign, struct unit **ret_unit,
+             struct cl_err *err) CL_MUST;
+/* One that never lived. */
+void unit_free(struct unit *u);
+/* PAUSING, and its VM is at rest: it is PAUSED. */
+void unit_rests(struct unit *u);
+/* New, of a machine that is at rest: PAUSED. */
+void unit_is_restored(struct unit *u);
+/* A claim by its assignment; `grant` is the room for its network's. */
+int unit_fill_claim(const struct unit *u, struct net_grant *grant, struct machine_claim *ret_claim,
+                    struct cl_err *err) CL_MUST;
+
+/* unit_kept_io.c: */
+/* PAUSING, at rest: let it outlive the worker, where that can be; unit_rests() follows. */
+void unit_keep(struct unit *u);
+/* PAUSED again, or otherwise than before: what was kept goes on being kept. */
+void unit_keep_again(struct unit *u);
+/* Before its VM goes on, or ends. */
+void unit_forget_kept(struct unit *u);
+
+#endif
