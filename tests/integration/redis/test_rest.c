@@ -1,0 +1,241 @@
+/* tests/integration/redis/test_rest.c - pause and resume in the books, against a real Redis. */
+#include "tests/integration/redis/calls.h"
+
+static void start(const char *tenant, char id[static CL_ID_MAX], char lease[static CL_ID_MAX],
+                  uint64_t ttl_ms)
+{
+    admit(tenant, id);
+    cl_id_new("lease", lease);
+    reserve(tenant, id, lease, ttl_ms);
+    assert_int_equal(got.err.code, CL_OK);
+    struct books_hold h = hold(tenant, id, lease);
+    wait_answer(books_started(books, &h, on_verdict, NULL, NULL));
+    assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+}
+
+static void pause_unit(const struct books_hold *h, uint64_t disk_mib, bool force)
+{
+    struct books_rest rest = {.disk_mib = disk_mib, .force = force};
+    wait_answer(books_pause(books, h, &rest, on_verdict, NULL, NULL));
+}
+
+static void resume_unit(const struct books_hold *h, bool force)
+{
+    wait_answer(books_resume(books, h, force, on_verdict, NULL, NULL));
+}
+
+static void expect_held(const char *tenant, const uint64_t want[static BOOKS_DIM_NR])
+{
+    wait_answer(books_usage(books, tenant, on_usage, NULL, NULL));
+    for (size_t i = 0; i < BOOKS_DIM_NR; i++)
+        assert_int_equal(got.usage.held[i], want[i]);
+}
+
+static enum books_state state_of(const char *tenant, const char *id)
+{
+    wait_answer(books_get(books, tenant, id, 0, on_units, NULL, NULL));
+    assert_int_equal(got.n, 1);
+    return got.unit[0].state;
+}
+
+static const uint64_t runs[BOOKS_DIM_NR] = {1000, 256, 1, 5000, 100, 512},
+                      rests[BOOKS_DIM_NR] = {0, 0, 0, 5000, 100, 812}, nothing[BOOKS_DIM_NR] = {0};
+
+static void test_a_paused_unit_holds_disk_and_neither_vcpu_nor_memory_nor_a_sandbox(void **state)
+{
+    (void)state;
+    char id[CL_ID_MAX], lease[CL_ID_MAX];
+    put_tenant("rest", 10, 0, 100);
+    start("rest", id, lease, 30000);
+    struct books_hold h = hold("rest", id, lease);
+    expect_held("rest", runs);
+    for (int round = 0; round < 2; round++) {
+        pause_unit(&h, 300, false);
+        assert_int_equal(got.err.code, CL_OK);
+        assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+        pause_unit(&h, 300, false);
+        assert_int_equal(got.verdict, BOOKS_ALREADY);
+        assert_int_equal(state_of("rest", id), BOOKS_PAUSED);
+        assert_int_equal(got.unit[0].need[BOOKS_DISK], 512);
+        expect_held("rest", rests);
+        check_books_close("rest");
+        resume_unit(&h, false);
+        assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+        resume_unit(&h, false);
+        assert_int_equal(got.verdict, BOOKS_ALREADY);
+        assert_int_equal(state_of("rest", id), BOOKS_RUNNING);
+        expect_held("rest", runs);
+        check_books_close("rest");
+    }
+    wait_answer(books_finish(books, &h, &ended, on_verdict, NULL, NULL));
+    assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+    expect_held("rest", nothing);
+    pause_unit(&h, 300, true);
+    assert_int_equal(got.verdict, BOOKS_STALE);
+    check_books_close("rest");
+}
+
+static void test_a_paused_unit_is_renewed_listed_cancelled_and_ended_as_any(void **state)
+{
+    (void)state;
+    char id[CL_ID_MAX], lease[CL_ID_MAX];
+    put_tenant("rest2", 10, 0, 100);
+    start("rest2", id, lease, 30000);
+    struct books_hold h = hold("rest2", id, lease);
+    pause_unit(&h, 300, false);
+    struct books_pair pair = {"rest2", lease, h.fence};
+    wait_answer(books_renew(books, &pair, 1, 30000, on_renew, NULL, NULL));
+    assert_int_equal(got.held[0], 1);
+    wait_answer(books_started(books, &h, on_verdict, NULL, NULL)); /* said again after a Hello */
+    assert_int_equal(got.verdict, BOOKS_ALREADY);
+    assert_int_equal(state_of("rest2", id), BOOKS_PAUSED);
+    struct books_list req = {.tenant = "rest2", .kind = BOOKS_JOB, .token = "", .n = 5};
+    req.states = 1u << BOOKS_RUNNING;
+    wait_answer(books_list(books, &req, on_units, NULL, NULL));
+    assert_int_equal(got.n, 0);
+    req.states = 1u << BOOKS_PAUSED;
+    wait_answer(books_list(books, &req, on_units, NULL, NULL));
+    assert_int_equal(got.n, 1);
+    wait_answer(books_live(books, "rest2", "", 5, on_units, NULL, NULL));
+    assert_int_equal(got.n, 1);
+    assert_int_equal(got.unit[0].state, BOOKS_PAUSED);
+    wait_answer(books_cancel(books, "rest2", id, on_units, NULL, NULL));
+    assert_true(got.unit[0].cancel);
+    assert_int_equal(got.unit[0].state, BOOKS_PAUSED);
+    wait_answer(books_requeue(books, &h, NULL, on_verdict, NULL, NULL));
+    assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+    expect_held("rest2", nothing);
+    check_books_close("rest2");
+}
+
+static void test_pause_and_resume_are_refused_by_quota_state_and_fence(void **state)
+{
+    (void)state;
+    char a[CL_ID_MAX], la[CL_ID_MAX], b[CL_ID_MAX], lb[CL_ID_MAX];
+    put_tenant("rest3", 1, 0, 100);
+    admit("rest3", a);
+    cl_id_new("lease", la);
+    reserve("rest3", a, la, 30000);
+    struct books_hold ha = hold("rest3", a, la), wrong = ha;
+    pause_unit(&ha, 300, true);
+    assert_int_equal(got.err.code, CL_E_STATE); /* its user code has not started */
+    wait_answer(books_started(books, &ha, on_verdict, NULL, NULL));
+    wrong.fence++;
+    pause_unit(&wrong, 300, false);
+    assert_int_equal(got.verdict, BOOKS_STALE);
+    wrong = ha;
+    cl_id_new("job", b);
+    wrong.id = b;
+    pause_unit(&wrong, 300, false);
+    assert_int_equal(got.err.code, CL_E_NOTFOUND);
+    pause_unit(&ha, 99489, false); /* one more than it can have */
+    assert_int_equal(got.err.code, CL_E_QUOTA);
+    assert_string_equal(got.err.subject, "disk_mib");
+    assert_int_equal(got.err.retry_ms, 0);
+    expect_held("rest3", runs);
+    assert_int_equal(state_of("rest3", a), BOOKS_RUNNING);
+    pause_unit(&ha, 99488, false);
+    assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+    resume_unit(&wrong, false);
+    assert_int_equal(got.err.code, CL_E_NOTFOUND);
+    admit("rest3", b); /* the only sandbox and no disk: it waits */
+    cl_id_new("lease", lb);
+    reserve("rest3", b, lb, 30000);
+    assert_int_equal(got.err.code, CL_E_QUOTA);
+    assert_string_equal(got.err.subject, "disk_mib");
+    resume_unit(&ha, false);
+    pause_unit(&ha, 300, false);
+    reserve("rest3", b, lb, 30000);
+    assert_int_equal(got.err.code, CL_OK);
+    resume_unit(&ha, false);
+    assert_int_equal(got.err.code, CL_E_QUOTA);
+    assert_string_equal(got.err.subject, "sandboxes");
+    assert_true(got.err.retry_ms > 0);
+    assert_int_equal(state_of("rest3", a), BOOKS_PAUSED);
+    resume_unit(&ha, true); /* what has happened already may go over */
+    assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+    pause_unit(&ha, 200000, true);
+    assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+    check_books_close("rest3");
+}
+
+/* What expired makes room, and a unit that is among the expired ones is not changed any more. */
+static void test_pause_and_resume_take_back_what_expired(void **state)
+{
+    (void)state;
+    char a[CL_ID_MAX], la[CL_ID_MAX], b[CL_ID_MAX], lb[CL_ID_MAX];
+    put_tenant("rest4", 1, 0, 100);
+    start("rest4", a, la, 30000);
+    struct books_hold ha = hold("rest4", a, la);
+    pause_unit(&ha, 99000, false);
+    assert_int_equal(got.err.code, CL_OK);
+    resume_unit(&ha, false);
+    pause_unit(&ha, 300, false);
+    start("rest4", b, lb, 1);
+    struct books_hold hb = hold("rest4", b, lb);
+    (void)usleep(5000);
+    resume_unit(&ha, false);
+    assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+    pause_unit(&hb, 1, true);
+    assert_int_equal(got.verdict, BOOKS_STALE);
+    wait_answer(books_end_unleased(books, "rest4", b, &ended, on_verdict, NULL, NULL));
+    pause_unit(&ha, 300, false);
+    start("rest4", b, lb, 1);
+    hb = hold("rest4", b, lb);
+    (void)usleep(5000);
+    pause_unit(&hb, 98800, false); /* no room but what itself held */
+    assert_int_equal(got.err.code, CL_OK);
+    assert_int_equal(got.verdict, BOOKS_STALE);
+    expect_held("rest4", rests);
+    check_books_close("rest4");
+}
+
+/* 1000 of vcpu_milli: as many ms of CPU as of time in which it ran. */
+static void test_what_a_lost_unit_is_charged_has_no_time_of_rest(void **state)
+{
+    (void)state;
+    enum { TTL_MS = 1500, RUNS_MS = 60, RESTS_MS = 500 };
+    char id[CL_ID_MAX], lease[CL_ID_MAX];
+    put_tenant("rest5", 10, 0, 100);
+    uint64_t born = cl_now_ns(), from = born, ran = 0;
+    start("rest5", id, lease, TTL_MS);
+    struct books_hold h = hold("rest5", id, lease);
+    for (int i = 0; i < 2; i++) {
+        (void)usleep(RUNS_MS * 1000);
+        pause_unit(&h, 300, false);
+        assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+        ran += cl_now_ns() - from;
+        if (i > 0)
+            break;
+        (void)usleep(RESTS_MS * 1000);
+        from = cl_now_ns();
+        resume_unit(&h, false);
+        assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+    }
+    while (cl_now_ns() - born < (TTL_MS + 100) * CL_NS_PER_MS)
+        (void)usleep(10000);
+    wait_answer(books_reap(books, "rest5", 10, on_units, NULL, NULL));
+    assert_int_equal(got.n, 1);
+    assert_int_equal(got.unit[0].state, BOOKS_PAUSED);
+    assert_true(got.unit[0].reaped);
+    expect_held("rest5", nothing);
+    assert_in_range(got.usage.spent[BOOKS_CPU], 2 * RUNS_MS - 2, ran / CL_NS_PER_MS + 2);
+    check_books_close("rest5");
+    resume_unit(&h, true);
+    assert_int_equal(got.verdict, BOOKS_STALE);
+    wait_answer(books_end_unleased(books, "rest5", id, &ended, on_verdict, NULL, NULL));
+    assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+    check_books_close("rest5");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_paused_unit_holds_disk_and_neither_vcpu_nor_memory_nor_a_sandbox),
+        cmocka_unit_test(test_a_paused_unit_is_renewed_listed_cancelled_and_ended_as_any),
+        cmocka_unit_test(test_pause_and_resume_are_refused_by_quota_state_and_fence),
+        cmocka_unit_test(test_pause_and_resume_take_back_what_expired),
+        cmocka_unit_test(test_what_a_lost_unit_is_charged_has_no_time_of_rest),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
