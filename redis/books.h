@@ -38,7 +38,7 @@ struct books;
 
 enum {
     BOOKS_NAME = 64, /* tenant, subject, worker and their NUL */
-    BOOKS_LIBRARY_VERSION = 3,
+    BOOKS_LIBRARY_VERSION = 4,
     BOOKS_SPEC_MAX = 4 << 20,     /* bytes of one job's spec */
     BOOKS_TERMINAL_MAX = 1 << 20, /* bytes of one terminal record */
     BOOKS_PAGE_MAX = 1000,        /* rows of one page */
@@ -206,18 +206,19 @@ int books_renew(struct books *books, const struct books_pair *pairs, size_t n, u
                 books_renew_fn *fn, void *arg, struct cl_err *err) CL_MUST;
 
 struct books_rest {
-    uint64_t disk_mib; /* that its image takes */
+    uint64_t disk_mib; /* of a pause: that its image takes */
     bool force;        /* it has happened already: the tenant may go over its quota */
+    uint64_t lease_ms; /* of a pause: least that is left of its lease; of a resume: all that is */
 };
-/* RUNNING -> PAUSED: its VM is at rest.  The lease goes on, but holds no vCPU, memory and sandbox
- * any more, and disk_mib more of disk.  QUOTA (subject "disk_mib") when the tenant has no room for
- * that, and then nothing has changed.
- * ALREADY: it is paused.  STATE: this lease's user code has not started. */
+/* RUNNING -> PAUSED: its VM is at rest.  The lease goes on, for lease_ms even without renewals, but
+ * holds no vCPU, memory and sandbox any more, and disk_mib more of disk.  QUOTA (subject
+ * "disk_mib") when the tenant has no room for that, and then nothing has changed.
+ * ALREADY: it is paused; lease_ms counts.  STATE: this lease's user code has not started. */
 int books_pause(struct books *books, const struct books_hold *hold, const struct books_rest *rest,
                 books_verdict_fn *fn, void *arg, struct cl_err *err) CL_MUST;
-/* PAUSED -> RUNNING: it holds again what it needs.  QUOTA with subject and retry_ms, and then it
- * stays paused; `force` as above.  ALREADY: it runs. */
-int books_resume(struct books *books, const struct books_hold *hold, bool force,
+/* PAUSED -> RUNNING: it holds again what it needs, for lease_ms unless it is renewed.  QUOTA with
+ * subject and retry_ms, and then nothing has changed.  ALREADY: it runs; lease_ms counts. */
+int books_resume(struct books *books, const struct books_hold *hold, const struct books_rest *rest,
                  books_verdict_fn *fn, void *arg, struct cl_err *err) CL_MUST;
 
 /* Settle the quota to what was used, end the unit and keep `terminal` for 24 h. */

@@ -17,7 +17,8 @@
 -- A lease holds what its unit's header needs.  While the unit is PAUSED it holds no vCPU, memory and
 -- sandbox, and more of disk: its VM's memory lies there.  What is released is what the lease record
 -- says.  `burnt` there is the CPU time, as if all of its vCPUs had been busy, up to `start`: without
--- vCPUs the clock stands still, and a resume sets `start` anew.
+-- vCPUs the clock stands still, and a resume sets `start` anew.  While it is PAUSED the lease may end
+-- much later than a renewal would have it: a pause can put its end off, a resume sets it back.
 --
 -- Numbers are doubles, exact to 2^53 (microseconds since 1970 until 2255).  Never tostring() or ..
 -- a clock: %.14g loses digits.  redis.* and struct.* do not exist while a library loads: they are
@@ -170,6 +171,14 @@ local function release(T, U, lease, rec, cpu, egress)
   redis.call('HDEL', T .. ':l', lease)
   redis.call('ZREM', T .. ':x', lease)
 end
+
+-- When the lease ends, in ms; nil = it has ended.
+local function expiry_of(T, lease, ms)
+  local x = tonumber(redis.call('ZSCORE', T .. ':x', lease) or 0)
+  return x > ms and x or nil
+end
+
+local function expiry_set(T, lease, x) redis.call('ZADD', T .. ':x', 'XX', x, lease) end
 
 -- Take back what expired leases held; their units become reaped.  True if there were any.
 local function reap_expired(T, U, us)
@@ -359,48 +368,60 @@ local function hold_instead(T, U, lease, rec, need, ms)
   lease_save(T, lease, rec)
 end
 
--- Between RUNNING and PAUSED: `more` is what it must find room for, `need` what it holds then.
-local function change_rest(K, A, from, to, force, sizes)
+-- Between the states c.from and c.to.  c.sizes(need) -> what it must find room for, unless c.force,
+-- and what it holds then; c.ends(ms, x) -> when its lease ends then, which ended at x.
+local function change_rest(K, A, c)
   local T, id, lease, fence = K[1], A[1], A[2], num(A[3])
   local h = header_of(T, id)
   if not h then return {NOTFOUND} end
   local rec = lease_of(T, lease)
   if not rec or rec.fence ~= fence or rec.unit ~= id then return {OK, STALE} end
-  if h.state == to then return {OK, ALREADY} end
-  if h.state ~= from then return {STATE, h.state} end
   local us = now_us()
-  local L, U = account_of(T, math.floor(us / 1000))
-  local more, need = sizes(h.need)
-  local d = not force and lacks(T, U, L, more, us)
+  local ms = math.floor(us / 1000)
+  local x = expiry_of(T, lease, ms)
+  if h.state == c.to then
+    if not x then return {OK, STALE} end
+    expiry_set(T, lease, c.ends(ms, x))
+    return {OK, ALREADY}
+  end
+  if h.state ~= c.from then return {STATE, h.state} end
+  local L, U = account_of(T, ms)
+  local more, need = c.sizes(h.need)
+  local d = not c.force and lacks(T, U, L, more, us)
   if d then
     usage_save(T, U)
     return {QUOTA, DIMS[d], need[d] > L.dim[d] and 0 or FREE_SOON_MS}
   end
-  if redis.call('HEXISTS', T .. ':l', lease) == 0 then -- it was among the expired ones
+  if not x then -- it is among the expired ones, which may have been taken back just now
     usage_save(T, U)
     return {OK, STALE}
   end
-  hold_instead(T, U, lease, rec, need, math.floor(us / 1000))
+  hold_instead(T, U, lease, rec, need, ms)
+  expiry_set(T, lease, c.ends(ms, x))
   usage_save(T, U)
-  h.state = to
+  h.state = c.to
   header_save(T, id, h, us)
   return {OK, ACCEPTED}
 end
 
--- pause id lease fence disk_mib force
+-- pause id lease fence disk_mib force lease_ms; its lease ends no sooner than in lease_ms
 local function pause(K, A)
-  local disk, force = num(A[4]), num(A[5]) == 1
-  return change_rest(K, A, RUNNING, PAUSED, force, function(n)
-    return {0, 0, 0, 0, 0, disk}, {0, 0, 0, n[4], n[5], n[6] + disk}
-  end)
+  local disk, force, lease_ms = num(A[4]), num(A[5]) == 1, num(A[6])
+  return change_rest(K, A, {
+    from = RUNNING, to = PAUSED, force = force,
+    sizes = function(n) return {0, 0, 0, 0, 0, disk}, {0, 0, 0, n[4], n[5], n[6] + disk} end,
+    ends = function(ms, x) return math.max(x, ms + lease_ms) end,
+  })
 end
 
--- resume id lease fence force
+-- resume id lease fence force lease_ms; its lease ends in lease_ms, however long it was
 local function resume(K, A)
-  local force = num(A[4]) == 1
-  return change_rest(K, A, PAUSED, RUNNING, force, function(n)
-    return {n[1], n[2], n[3], 0, 0, 0}, n
-  end)
+  local force, lease_ms = num(A[4]) == 1, num(A[5])
+  return change_rest(K, A, {
+    from = PAUSED, to = RUNNING, force = force,
+    sizes = function(n) return {n[1], n[2], n[3], 0, 0, 0}, n end,
+    ends = function(ms) return ms + lease_ms end,
+  })
 end
 
 -- renew ttl_ms (lease fence)* -> one byte a pair; an expired lease is not revived
@@ -413,9 +434,9 @@ local function renew(K, A)
     local rec = lease_of(T, A[i])
     local held = 0
     if rec and rec.fence == fences[i + 1] then
-      local x = tonumber(redis.call('ZSCORE', T .. ':x', A[i]) or 0)
-      if x > ms then
-        if ms + ttl > x then redis.call('ZADD', T .. ':x', 'XX', ms + ttl, A[i]) end
+      local x = expiry_of(T, A[i], ms)
+      if x then
+        if ms + ttl > x then expiry_set(T, A[i], ms + ttl) end
         held = 1
       end
     end

@@ -267,21 +267,23 @@ int books_started(struct books *books, const struct books_hold *hold, books_verd
 int books_pause(struct books *books, const struct books_hold *hold, const struct books_rest *rest,
                 books_verdict_fn *fn, void *arg, struct cl_err *err)
 {
-    struct books_call *call = begin_hold(books, "pause", hold, 2, fn, arg, err);
+    struct books_call *call = begin_hold(books, "pause", hold, 3, fn, arg, err);
     if (!call)
         return -1;
     call_num(call, rest->disk_mib);
     call_num(call, rest->force);
+    call_num(call, rest->lease_ms);
     return call_go(call, answer_verdict, err);
 }
 
-int books_resume(struct books *books, const struct books_hold *hold, bool force,
+int books_resume(struct books *books, const struct books_hold *hold, const struct books_rest *rest,
                  books_verdict_fn *fn, void *arg, struct cl_err *err)
 {
-    struct books_call *call = begin_hold(books, "resume", hold, 1, fn, arg, err);
+    struct books_call *call = begin_hold(books, "resume", hold, 2, fn, arg, err);
     if (!call)
         return -1;
-    call_num(call, force);
+    call_num(call, rest->force);
+    call_num(call, rest->lease_ms);
     return call_go(call, answer_verdict, err);
 }
 

@@ -372,7 +372,9 @@ struct unit *api_unit(struct api_call *a, const char *id, enum books_kind kind,
         return NULL;
     }
     if (!w) {
-        api_fail_with(a, CL_E_UNAVAILABLE, "the worker of '%.40s' is not connected now", id);
+        struct cl_err err = {0};
+        (void)unit_fail_away(u, &err);
+        api_fail(a, &err);
         return NULL;
     }
     *ret_worker = w;

@@ -48,6 +48,8 @@ struct resting {
     struct cl_list calls;     /* of struct api_call: they wait for it to run */
     uint64_t keep_ns, ttl_ns; /* of a pause; of a resume, 0 = as before */
     uint64_t image_bytes;     /* of a pause */
+    bool kept;                /* of a pause: the image outlives its worker's process */
+    uint64_t kept_until_ns;   /* of a pause that the books have noted: as in struct unit */
     uint64_t expires_ns;      /* wall clock; 0 = not said */
     struct cl_err why;        /* the refusal, while what was done is undone */
     char by[API_KEY_ID];      /* for the audit log */
@@ -202,6 +204,7 @@ static void succeed(struct resting *x)
     u->paused_idle = x->pauses && x->for_idle;
     u->rest_unsure = false;
     u->image_bytes = x->pauses ? x->image_bytes : 0;
+    u->kept_until_ns = x->pauses ? x->kept_until_ns : 0;
     if (x->expires_ns)
         u->expires_wall_ns = x->expires_ns;
     if (x->ttl_ns)
@@ -238,7 +241,7 @@ static void refuse(struct resting *x, const struct cl_err *err)
 {
     struct cl_err why = *err; /* it may be x's */
     struct cl_list calls;
-    bool pauses = x->pauses;
+    bool runs = x->pauses && !x->u->paused;
     cl_list_init(&calls);
     move_calls(&x->calls, &calls);
     log_event(LOG_REST_REFUSED, "unit=%s by=%s text='%s'", x->u->id, x->by, err->text);
@@ -247,7 +250,7 @@ static void refuse(struct resting *x, const struct cl_err *err)
     else if (x->asker == ASKED_BY_IDLENESS && cl_list_empty(&calls))
         refuse_idle(x->u, err);
     end(x);
-    if (pauses)
+    if (runs)
         go_on(&calls);
     else
         fail_calls(&calls, &why);
@@ -261,7 +264,7 @@ static int ask_worker(struct unit *u, Cloche__V1__ExecCommand *cmd, request_fn *
 {
     struct worker *w = unit_worker(u);
     if (!w)
-        return cl_fail(err, CL_E_UNAVAILABLE, 0, "the worker of '%s' is not connected now", u->id);
+        return unit_fail_away(u, err);
     cmd->unit_id = u->id;
     return worker_request(w, cmd, fn, x, err);
 }
@@ -296,11 +299,26 @@ static void on_marked(enum books_verdict verdict, const struct cl_err *err, void
     (void)verdict, (void)err, (void)arg; /* the pause that follows tells */
 }
 
-static void note_pause(struct resting *x, uint64_t image_bytes, bool force, books_verdict_fn *fn)
+/* How long a paused one still lasts.  expires_ns: what its worker says (wall clock; 0 = nothing),
+ * which has a limit, as it holds its tenant's disk quota until then. */
+static uint64_t left_ns(uint64_t expires_ns)
+{
+    uint64_t now = cl_wall_ns();
+    if (!expires_ns)
+        return PAUSE_KEEP_S * CL_NS_PER_S;
+    return expires_ns > now ? CL_MIN(expires_ns - now, PAUSE_KEEP_MAX_S * CL_NS_PER_S) : 0;
+}
+
+/* The lease of one that is kept lasts a TTL longer than it does: a worker that is there ends it. */
+static void note_pause(struct resting *x, bool force, books_verdict_fn *fn)
 {
     struct books_hold hold = unit_hold(x->u);
-    struct books_rest rest = {.disk_mib = (image_bytes + CL_MIB - 1) / CL_MIB, .force = force};
+    uint64_t lease_ns = x->kept ? left_ns(x->expires_ns) + x->u->sched->o->lease_ttl : 0;
+    struct books_rest rest = {.disk_mib = (x->image_bytes + CL_MIB - 1) / CL_MIB,
+                              .force = force,
+                              .lease_ms = lease_ns / CL_NS_PER_MS};
     struct cl_err err = {0};
+    x->kept_until_ns = x->kept ? cl_wall_ns() + lease_ns : 0;
     /* The mark of its start is lost when Redis was away just then. */
     (void)!books_started(x->u->sched->books, &hold, on_marked, NULL, NULL);
     if (books_pause(x->u->sched->books, &hold, &rest, fn, x, &err) < 0)
@@ -310,8 +328,9 @@ static void note_pause(struct resting *x, uint64_t image_bytes, bool force, book
 static void note_resume(struct resting *x, bool force, books_verdict_fn *fn)
 {
     struct books_hold hold = unit_hold(x->u);
+    struct books_rest rest = {.force = force, .lease_ms = x->u->sched->o->lease_ttl / CL_NS_PER_MS};
     struct cl_err err = {0};
-    if (books_resume(x->u->sched->books, &hold, force, fn, x, &err) < 0)
+    if (books_resume(x->u->sched->books, &hold, &rest, fn, x, &err) < 0)
         fn(BOOKS_STALE, &err, x);
 }
 
@@ -328,6 +347,18 @@ static bool was_refused(const struct resting *x, enum books_verdict verdict,
                       x->u->id);
     }
     return err || verdict == BOOKS_STALE;
+}
+
+/* The books follow what its worker says. */
+static void on_followed(enum books_verdict verdict, const struct cl_err *err, void *arg)
+{
+    struct resting *x = arg;
+    if (is_over(x))
+        return;
+    if (was_refused(x, verdict, err, &x->why))
+        refuse(x, &x->why); /* with the next renewal again */
+    else
+        succeed(x);
 }
 
 /* --- pause -------------------------------------------------------------------------------------
@@ -366,11 +397,14 @@ static void on_rests(void *arg, const Cloche__V1__ExecAnswer *answer, const stru
         return;
     }
     x->image_bytes = answer->image_bytes;
+    x->kept = answer->kept;
     x->expires_ns = answer->expires ? answer->expires->unix_ns : 0;
-    if (x->u->paused && !x->u->rest_unsure)
-        succeed(x); /* the books know */
+    if (!x->u->paused || x->u->rest_unsure)
+        note_pause(x, false, on_pause_noted);
+    else if (x->kept)
+        note_pause(x, true, on_followed); /* the books know, but not for how long */
     else
-        note_pause(x, x->image_bytes, false, on_pause_noted);
+        succeed(x);
 }
 
 static int fail_busy(const struct unit *u, struct cl_err *err)
@@ -390,7 +424,7 @@ static int check_running(const struct unit *u, struct cl_err *err)
     if (u->phase != PHASE_RUNNING || !u->started)
         return cl_fail(err, CL_E_STATE, 0, "sandbox '%s' does not run yet: wait for Create", u->id);
     if (!w || !w->call)
-        return cl_fail(err, CL_E_UNAVAILABLE, 0, "the worker of '%s' is not connected now", u->id);
+        return unit_fail_away(u, err);
     return 0;
 }
 
@@ -467,7 +501,16 @@ static void on_taken_back(enum books_verdict verdict, const struct cl_err *err, 
     if (is_over(x))
         return;
     x->u->rest_unsure = was_refused(x, verdict, err, &ignored);
+    x->u->kept_until_ns = x->kept_until_ns;
     refuse(x, &x->why);
+}
+
+/* Its image is as good as before, and so is its lease from now on. */
+static void take_back(struct resting *x)
+{
+    x->image_bytes = x->u->image_bytes;
+    x->expires_ns = x->u->expires_wall_ns;
+    note_pause(x, true, on_taken_back);
 }
 
 static void on_woken(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err)
@@ -483,7 +526,7 @@ static void on_woken(void *arg, const Cloche__V1__ExecAnswer *answer, const stru
     const struct worker *w = unit_worker(x->u);
     x->why = *err;
     if (w && w->call) {
-        note_pause(x, x->u->image_bytes, true, on_taken_back);
+        take_back(x);
         return;
     }
     /* Nobody knows whether it runs: it holds what it would need until its worker is back. */
@@ -496,10 +539,18 @@ static void on_resume_noted(enum books_verdict verdict, const struct cl_err *err
     struct resting *x = arg;
     if (is_over(x))
         return;
-    if (was_refused(x, verdict, err, &x->why))
+    if (was_refused(x, verdict, err, &x->why)) {
         refuse(x, &x->why);
-    else
+        return;
+    }
+    x->kept = x->u->kept_until_ns > 0;
+    x->u->kept_until_ns = 0; /* its lease is that of one that runs */
+    if (unit_worker(x->u)) {
         ask_resume(x, x->ttl_ns, on_woken);
+    } else { /* it has left since, and does not know of this */
+        (void)unit_fail_away(x->u, &x->why);
+        take_back(x);
+    }
 }
 
 static void on_kept(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err)
@@ -576,9 +627,12 @@ void sandbox_resume(struct api_call *a)
 static void wake(struct unit *u, struct cl_list *calls)
 {
     struct cl_err err = {0};
-    struct resting *x = begin(u, false, ASKED_BY_USE, first_of(calls));
-    if (!x) {
+    struct resting *x = NULL;
+    if (!unit_worker(u))
+        (void)unit_fail_away(u, &err);
+    else if (!(x = begin(u, false, ASKED_BY_USE, first_of(calls))))
         (void)cl_fail(&err, CL_E_NOMEM, 0, "resume");
+    if (!x) {
         fail_calls(calls, &err);
         return;
     }
@@ -601,8 +655,6 @@ void sandbox_wake(struct api_call *a, struct unit *u)
     api_about(a, u->id);
     if (u->resting) {
         cl_list_push(&u->resting->calls, &a->waits);
-    } else if (!unit_worker(u)) {
-        api_fail_with(a, CL_E_UNAVAILABLE, "the worker of '%s' is not connected now", u->id);
     } else {
         cl_list_init(&calls);
         cl_list_push(&calls, &a->waits);
@@ -613,22 +665,17 @@ void sandbox_wake(struct api_call *a, struct unit *u)
 /* --- the worker's word -------------------------------------------------------------------------
  */
 
-static void on_followed(enum books_verdict verdict, const struct cl_err *err, void *arg)
+/* Longer than the books let its lease go on? */
+static bool is_kept_longer(const struct unit *u, const Cloche__V1__RunningUnit *m)
 {
-    struct resting *x = arg;
-    if (is_over(x))
-        return;
-    if (was_refused(x, verdict, err, &x->why))
-        refuse(x, &x->why); /* with the next renewal again */
-    else
-        succeed(x);
+    return m->paused && m->kept && cl_wall_ns() + left_ns(m->expires_unix_ns) > u->kept_until_ns;
 }
 
 void unit_rest_told(struct unit *u, const Cloche__V1__RunningUnit *m)
 {
     if (u->phase != PHASE_RUNNING || !u->started || u->kind != BOOKS_SANDBOX || u->resting)
         return;
-    if (m->paused == u->paused && !u->rest_unsure) {
+    if (m->paused == u->paused && !u->rest_unsure && !is_kept_longer(u, m)) {
         u->image_bytes = m->paused ? m->image_bytes : 0; /* the books do not keep these */
         u->paused_idle = m->paused && m->paused_for_idle;
         return;
@@ -638,9 +685,10 @@ void unit_rest_told(struct unit *u, const Cloche__V1__RunningUnit *m)
         return;
     x->for_idle = m->paused_for_idle;
     x->image_bytes = m->image_bytes;
+    x->kept = m->kept;
     x->expires_ns = m->expires_unix_ns;
     if (m->paused)
-        note_pause(x, m->image_bytes, true, on_followed);
+        note_pause(x, true, on_followed);
     else
         note_resume(x, true, on_followed);
 }

@@ -73,6 +73,8 @@ static int restore(struct sched *s, const struct books_unit *row, struct cl_err 
         return -1;
     (void)snprintf(u->worker_id, sizeof u->worker_id, "%s", row->worker);
     memcpy(u->need, row->need, sizeof u->need);
+    if (u->cancel && u->paused)
+        unit_cancel(u, CLOCHE__V1__REASON__REASON_REQUESTED);
     if (u->phase != PHASE_QUEUED)
         return 0; /* its worker says Hello, or its lease runs out */
     if (u->cancel)

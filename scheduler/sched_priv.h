@@ -117,6 +117,9 @@ struct unit {
     Cloche__V1__UnitRecord *record; /* owned */
     uint64_t fence;
     uint64_t image_bytes;        /* while it is paused: on its worker's disk */
+    uint64_t kept_until_ns;      /* while it is paused: its image outlives its worker's process, and
+                                    its lease goes on until then without renewals (wall clock); 0 =
+                                    it does not, or nobody has said so yet */
     uint64_t used_ns;            /* when the newest call came that needs it to run */
     struct resting *resting;     /* of pause.c: a pause or resume under way; NULL = none */
     uint64_t unrecorded;         /* of what its user code did: the audit log had no room */
@@ -127,6 +130,7 @@ struct unit {
     uint64_t need[BOOKS_DIM_NR];
     uint64_t created_ns, started_wall_ns, ended_wall_ns, expires_wall_ns; /* wall clock */
     Cloche__V1__TerminalRecord *terminal; /* owned; set when ended */
+    uint64_t end_cpu_ms, end_egress;      /* what it took; set with `terminal` */
     struct cl_list followers;             /* of struct follower */
     struct cl_timer timer;                /* queue deadline; a moment's wait; later the linger */
 };
@@ -210,6 +214,8 @@ void units_free_all(struct sched *s);
 void on_dispatch(void *sched);
 Cloche__V1__UnitState unit_state(const struct unit *u);
 struct worker *unit_worker(const struct unit *u);
+/* Fails with UNAVAILABLE: its worker is not connected, and what that means for it. */
+int unit_fail_away(const struct unit *u, struct cl_err *err);
 /* Its time to live has passed; its worker ends it. */
 void unit_expire(struct unit *u);
 /* Its tenant has quota again: look at its queue at once. */

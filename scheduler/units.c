@@ -119,6 +119,16 @@ struct worker *unit_worker(const struct unit *u)
     return u->worker_id[0] ? cl_map_get(u->sched->workers, u->worker_id) : NULL;
 }
 
+int unit_fail_away(const struct unit *u, struct cl_err *err)
+{
+    if (u->phase == PHASE_RUNNING && u->paused)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0,
+                       "sandbox '%s' is paused, and its worker '%s' is not connected: it can go on "
+                       "when that is back",
+                       u->id, u->worker_id);
+    return cl_fail(err, CL_E_UNAVAILABLE, 0, "the worker of '%s' is not connected now", u->id);
+}
+
 struct unit *unit_find(struct sched *s, const char *tenant, const char *id)
 {
     struct unit *u = cl_map_get(s->units, id);
@@ -237,12 +247,22 @@ static void acknowledge(struct unit *u)
         (void)!worker_send(w, &m, NULL); /* unsent: the worker reports again at its next Hello */
 }
 
+/* Unknown outcome for 15 s: the worker reports again, or the lease expires.  That of one that is
+ * kept may last for days: the books are told again. */
+static void not_settled(struct unit *u, const struct cl_err *err)
+{
+    log_event(LOG_REDIS_DOWN, "unit=%s text='%s'", u->id, err->text);
+    if (u->kept_until_ns && err->code != CL_E_NOTFOUND)
+        cl_timer_start(&u->timer, BOOKS_WAIT_MS * CL_NS_PER_MS);
+    else
+        u->phase = PHASE_RUNNING;
+}
+
 static void on_settled(enum books_verdict verdict, const struct cl_err *err, void *arg)
 {
     struct unit *u = arg;
-    if (err) { /* unknown outcome for 15 s: the worker reports again, or the lease expires */
-        log_event(LOG_REDIS_DOWN, "unit=%s text='%s'", u->id, err->text);
-        u->phase = PHASE_RUNNING;
+    if (err) {
+        not_settled(u, err);
         return;
     }
     acknowledge(u);
@@ -257,24 +277,37 @@ static void on_settled(enum books_verdict verdict, const struct cl_err *err, voi
     become_ended(u);
 }
 
+/* Of its end, as u->terminal has it. */
+static void tell_books(struct unit *u)
+{
+    struct cl_err err = {0};
+    size_t n;
+    uint8_t *bytes = pack(&u->terminal->base, &n);
+    struct books_hold hold = unit_hold(u);
+    struct books_end end = {.cpu_ms = u->end_cpu_ms,
+                            .egress_bytes = u->end_egress,
+                            .outcome = (uint8_t)u->terminal->result->outcome,
+                            .terminal = bytes,
+                            .terminal_n = bytes ? n : 0};
+    if (!bytes || books_finish(u->sched->books, &hold, &end, on_settled, u, &err) < 0)
+        not_settled(u, &err);
+    cl_free(bytes);
+}
+
 static void settle(struct unit *u, const Cloche__V1__ExecResult *result,
                    const Cloche__V1__UnitEnded *m)
 {
     struct cl_err err = {0};
-    size_t n;
+    cl_timer_stop(&u->timer);
     u->phase = PHASE_SETTLING;
-    uint8_t *bytes = make_terminal(u, result, m, &err) == 0 ? pack(&u->terminal->base, &n) : NULL;
-    struct books_hold hold = unit_hold(u);
-    struct books_end end = {.cpu_ms = m ? m->cpu_ms : 0,
-                            .egress_bytes = m ? m->sent_bytes : 0,
-                            .outcome = (uint8_t)result->outcome,
-                            .terminal = bytes,
-                            .terminal_n = bytes ? n : 0};
-    if (!bytes || books_finish(u->sched->books, &hold, &end, on_settled, u, &err) < 0) {
-        log_event(LOG_REDIS_DOWN, "unit=%s text='%s'", u->id, err.text);
-        u->phase = PHASE_RUNNING;
+    u->end_cpu_ms = m ? m->cpu_ms : 0;
+    u->end_egress = m ? m->sent_bytes : 0;
+    if (make_terminal(u, result, m, &err) == 0) {
+        tell_books(u);
+        return;
     }
-    cl_free(bytes);
+    log_event(LOG_REDIS_DOWN, "unit=%s text='%s'", u->id, err.text);
+    u->phase = PHASE_RUNNING;
 }
 
 static void on_end_unleased(enum books_verdict verdict, const struct cl_err *err, void *arg)
@@ -739,11 +772,12 @@ void unit_lost(struct unit *u)
         return;
     }
     Cloche__V1__ExecResult r = CLOCHE__V1__EXEC_RESULT__INIT;
-    static char text[] = "its worker or host died";
+    static char text[] = "its worker or host died",
+                came_back[] = "it was paused, and its worker came back without it";
     r.outcome =
         u->cancel ? CLOCHE__V1__OUTCOME__OUTCOME_CANCELLED : CLOCHE__V1__OUTCOME__OUTCOME_FAILED;
     r.reason = CLOCHE__V1__REASON__REASON_WORKER_LOST;
-    r.message = text;
+    r.message = u->paused ? came_back : text;
     settle(u, &r, NULL);
 }
 
@@ -758,7 +792,8 @@ void unit_reaped(struct unit *u)
     }
     unit_end_queued(
         u, u->cancel ? CLOCHE__V1__OUTCOME__OUTCOME_CANCELLED : CLOCHE__V1__OUTCOME__OUTCOME_FAILED,
-        CLOCHE__V1__REASON__REASON_WORKER_LOST, "its worker or host died");
+        CLOCHE__V1__REASON__REASON_WORKER_LOST,
+        u->paused ? "it was paused, and its worker did not come back" : "its worker or host died");
 }
 
 /* --- what clients say --------------------------------------------------------------------------
@@ -783,6 +818,24 @@ void unit_expire(struct unit *u)
         send_end(u, w, CLOCHE__V1__REASON__REASON_EXPIRED);
 }
 
+/* Paused, as surely as can be, and nobody is there who would end it. */
+static bool rests_alone(const struct unit *u)
+{
+    return u->phase == PHASE_RUNNING && u->paused && (u->kept_until_ns || !u->rest_unsure) &&
+           !unit_worker(u);
+}
+
+/* Its lease is gone with that: its worker drops it when it comes back. */
+static void end_alone(struct unit *u, Cloche__V1__Reason reason)
+{
+    static char text[] = "ended on request while its worker was away";
+    Cloche__V1__ExecResult r = CLOCHE__V1__EXEC_RESULT__INIT;
+    r.outcome = CLOCHE__V1__OUTCOME__OUTCOME_CANCELLED;
+    r.reason = reason;
+    r.message = text;
+    settle(u, &r, NULL);
+}
+
 void unit_cancel(struct unit *u, Cloche__V1__Reason reason)
 {
     u->cancel = true;
@@ -793,6 +846,8 @@ void unit_cancel(struct unit *u, Cloche__V1__Reason reason)
     struct worker *w = unit_worker(u);
     if (u->phase == PHASE_RUNNING && w)
         send_end(u, w, reason);
+    else if (rests_alone(u))
+        end_alone(u, reason);
     /* else on_reserved(), unit_assigned() and the reaper look at the flag */
 }
 
@@ -816,6 +871,8 @@ static void on_unit_timer(void *arg)
             free_unit(u);
         return;
     }
+    if (u->phase == PHASE_SETTLING && u->kept_until_ns)
+        tell_books(u);
     if (u->phase != PHASE_QUEUED)
         return;
     uint64_t deadline = u->record->queue_deadline_unix_ns, now = cl_wall_ns();

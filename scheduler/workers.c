@@ -618,6 +618,16 @@ static void on_half_close(struct rpc_call *call, void *service)
     rpc_call_finish(call, NULL);
 }
 
+/* What it was told to end, and may not have heard: what is paused need not wait for its return. */
+static void end_cancelled(struct sched *s, const char *worker_id)
+{
+    size_t at = 0;
+    for (struct unit *u; (u = cl_map_next(s->units, &at, NULL)) != NULL;) {
+        if (u->cancel && u->phase == PHASE_RUNNING && strcmp(u->worker_id, worker_id) == 0)
+            unit_cancel(u, CLOCHE__V1__REASON__REASON_REQUESTED);
+    }
+}
+
 static void on_end(struct rpc_call *call, const struct cl_err *why, void *service)
 {
     struct sched *s = service;
@@ -634,6 +644,7 @@ static void on_end(struct rpc_call *call, const struct cl_err *why, void *servic
     w->call = NULL;
     (void)cl_map_del(s->workers, w->id);
     fail_requests(s, w->id);
+    end_cancelled(s, w->id);
     relays_worker_left(s, w->id);
     cl_free(w);
 }

@@ -12,12 +12,12 @@
 #include "redis/books_registry.h"
 #include "tests/integration/redis/server.h"
 
-enum { UNITS = 60 };
+enum { UNITS = 60, TTL_MS = 600000 };
 
 struct unit {
     char id[CL_ID_MAX], lease[CL_ID_MAX];
     struct quota_need need, held; /* held: other than need while it rests */
-    uint64_t fence;
+    uint64_t fence, expires_ms;   /* of its lease */
     enum { GONE, WAITS, HELD, RESTS } phase;
     bool started;
 };
@@ -31,7 +31,7 @@ static struct books_reserved reserved;
 static struct books_admitted admitted;
 static struct books_usage usage;
 static struct books_drift drift;
-static uint64_t created_us;
+static struct books_unit row; /* looked at last */
 
 static void answer(const struct cl_err *err)
 {
@@ -81,7 +81,7 @@ static void on_units(const struct books_unit *rows, size_t n, const char *next,
                      const struct cl_err *err, void *arg)
 {
     (void)next, (void)arg;
-    created_us = n == 1 ? rows[0].created_us : 0;
+    row = n == 1 ? rows[0] : (struct books_unit){0};
     answer(err);
 }
 
@@ -113,8 +113,17 @@ static bool nobody_waits(void)
     return true;
 }
 
+static void look(const struct unit *u)
+{
+    wait_answer(books_get(books, "oracle", u->id, 0, on_units, NULL, NULL));
+    CL_ASSERT(got_err.code == CL_OK);
+}
+
 static void held(struct unit *u, uint64_t fence, struct quota_usage *model)
 {
+    look(u);
+    CL_ASSERT(row.expires_ms == row.changed_us / 1000 + TTL_MS);
+    u->expires_ms = row.expires_ms;
     granted++;
     u->fence = fence;
     u->phase = HELD;
@@ -144,7 +153,7 @@ static void admit(struct unit *u, struct quota_usage *model)
                               .refuse_over_quota = refuse,
                               .lease = direct ? u->lease : NULL,
                               .worker = "w",
-                              .ttl_ms = 600000};
+                              .ttl_ms = TTL_MS};
     struct quota_need need = {{500 + rnd(3000), 1 + rnd(700), 1, rnd(3000), rnd(3000), rnd(1500)}};
     enum quota_dim over = quota_over(model, &limits, &need);
     uint64_t retry;
@@ -165,9 +174,9 @@ static void admit(struct unit *u, struct quota_usage *model)
         return;
     }
     CL_ASSERT(got_err.code == CL_OK);
-    wait_answer(books_get(books, "oracle", u->id, 0, on_units, NULL, NULL));
-    CL_ASSERT(
-        gcra_step(&tat, created_us, RATE_US, BURST, &retry)); /* the oracle lets it through too */
+    look(u);
+    CL_ASSERT(gcra_step(&tat, row.created_us, RATE_US, BURST,
+                        &retry)); /* the oracle lets it through too */
     bool goes = direct && over == DIM_NR && nobody_waits();
     CL_ASSERT(admitted.state == (goes ? BOOKS_STARTING : BOOKS_QUEUED));
     u->phase = WAITS;
@@ -178,7 +187,7 @@ static void admit(struct unit *u, struct quota_usage *model)
 static void reserve(struct unit *u, struct quota_usage *model)
 {
     struct books_reserve req = {
-        .tenant = "oracle", .id = u->id, .lease = u->lease, .worker = "w", .ttl_ms = 600000};
+        .tenant = "oracle", .id = u->id, .lease = u->lease, .worker = "w", .ttl_ms = TTL_MS};
     enum quota_dim over = quota_over(model, &limits, &u->need);
     cl_id_new("lease", u->lease);
     wait_answer(books_reserve(books, &req, on_reserve, NULL, NULL));
@@ -196,7 +205,7 @@ static void change_rest(struct unit *u, struct quota_usage *model)
 {
     struct books_hold h = {"oracle", u->id, u->lease, u->fence};
     bool rests = u->phase == RESTS;
-    struct books_rest rest = {.disk_mib = rnd(800)};
+    struct books_rest rest = {.disk_mib = rnd(800), .lease_ms = TTL_MS / 2 + rnd(2 * TTL_MS)};
     struct quota_need more = {{0}}, instead = u->need;
     if (rests) {
         memcpy(more.dim, u->need.dim, (DIM_SANDBOXES + 1) * sizeof more.dim[0]);
@@ -206,7 +215,7 @@ static void change_rest(struct unit *u, struct quota_usage *model)
         instead.dim[DIM_DISK] += rest.disk_mib;
     }
     enum quota_dim over = quota_over(model, &limits, &more);
-    wait_answer(rests ? books_resume(books, &h, false, on_verdict, NULL, NULL)
+    wait_answer(rests ? books_resume(books, &h, &rest, on_verdict, NULL, NULL)
                       : books_pause(books, &h, &rest, on_verdict, NULL, NULL));
     if (over != DIM_NR) {
         refused_quota++;
@@ -218,6 +227,10 @@ static void change_rest(struct unit *u, struct quota_usage *model)
     quota_take(model, &instead);
     u->held = instead;
     u->phase = rests ? HELD : RESTS;
+    look(u);
+    uint64_t ms = row.changed_us / 1000;
+    u->expires_ms = rests ? ms + rest.lease_ms : CL_MAX(u->expires_ms, ms + rest.lease_ms);
+    CL_ASSERT(row.expires_ms == u->expires_ms);
     paused += !rests;
     resumed += rests;
 }

@@ -19,9 +19,21 @@ static void pause_unit(const struct books_hold *h, uint64_t disk_mib, bool force
     wait_answer(books_pause(books, h, &rest, on_verdict, NULL, NULL));
 }
 
+static void pause_kept(const struct books_hold *h, uint64_t lease_ms)
+{
+    struct books_rest rest = {.disk_mib = 300, .force = true, .lease_ms = lease_ms};
+    wait_answer(books_pause(books, h, &rest, on_verdict, NULL, NULL));
+}
+
+static void resume_for(const struct books_hold *h, bool force, uint64_t ttl_ms)
+{
+    struct books_rest rest = {.force = force, .lease_ms = ttl_ms};
+    wait_answer(books_resume(books, h, &rest, on_verdict, NULL, NULL));
+}
+
 static void resume_unit(const struct books_hold *h, bool force)
 {
-    wait_answer(books_resume(books, h, force, on_verdict, NULL, NULL));
+    resume_for(h, force, 30000);
 }
 
 static void expect_held(const char *tenant, const uint64_t want[static BOOKS_DIM_NR])
@@ -197,7 +209,7 @@ static void test_what_a_lost_unit_is_charged_has_no_time_of_rest(void **state)
     enum { TTL_MS = 1500, RUNS_MS = 60, RESTS_MS = 500 };
     char id[CL_ID_MAX], lease[CL_ID_MAX];
     put_tenant("rest5", 10, 0, 100);
-    uint64_t born = cl_now_ns(), from = born, ran = 0;
+    uint64_t from = cl_now_ns(), ran = 0, leased = 0;
     start("rest5", id, lease, TTL_MS);
     struct books_hold h = hold("rest5", id, lease);
     for (int i = 0; i < 2; i++) {
@@ -209,11 +221,16 @@ static void test_what_a_lost_unit_is_charged_has_no_time_of_rest(void **state)
             break;
         (void)usleep(RESTS_MS * 1000);
         from = cl_now_ns();
-        resume_unit(&h, false);
+        resume_for(&h, false, TTL_MS);
         assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+        leased = cl_now_ns();
     }
-    while (cl_now_ns() - born < (TTL_MS + 100) * CL_NS_PER_MS)
+    while (cl_now_ns() - leased < (TTL_MS + 100) * CL_NS_PER_MS)
         (void)usleep(10000);
+    pause_kept(&h, 60000); /* too late, reaped or not */
+    assert_int_equal(got.verdict, BOOKS_STALE);
+    resume_unit(&h, true);
+    assert_int_equal(got.verdict, BOOKS_STALE);
     wait_answer(books_reap(books, "rest5", 10, on_units, NULL, NULL));
     assert_int_equal(got.n, 1);
     assert_int_equal(got.unit[0].state, BOOKS_PAUSED);
@@ -228,6 +245,118 @@ static void test_what_a_lost_unit_is_charged_has_no_time_of_rest(void **state)
     check_books_close("rest5");
 }
 
+static uint64_t expiry_of(const char *tenant, const char *id)
+{
+    (void)state_of(tenant, id);
+    return got.unit[0].expires_ms;
+}
+
+/* Its lease ends so long after the unit's newest change. */
+static void expect_lease(const char *tenant, const char *id, uint64_t ms)
+{
+    uint64_t expires_ms = expiry_of(tenant, id);
+    assert_int_equal(expires_ms, got.unit[0].changed_us / 1000 + ms);
+}
+
+static void expect_reaped(const char *tenant, size_t n)
+{
+    wait_answer(books_reap(books, tenant, 10, on_units, NULL, NULL));
+    assert_int_equal(got.n, n);
+}
+
+static void test_the_lease_of_one_that_is_kept_needs_no_renewals_until_it_runs(void **state)
+{
+    (void)state;
+    enum { TTL_MS = 1500, KEPT_MS = 600000 };
+    char id[CL_ID_MAX], lease[CL_ID_MAX];
+    put_tenant("kept", 10, 0, 100);
+    start("kept", id, lease, TTL_MS);
+    struct books_hold h = hold("kept", id, lease);
+    pause_kept(&h, KEPT_MS);
+    assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+    expect_lease("kept", id, KEPT_MS);
+    (void)usleep(2 * TTL_MS * 1000);
+    expect_reaped("kept", 0);
+    struct books_pair pair = {"kept", lease, h.fence};
+    wait_answer(books_renew(books, &pair, 1, TTL_MS, on_renew, NULL, NULL));
+    assert_int_equal(got.held[0], 1);
+    expect_lease("kept", id, KEPT_MS);
+    expect_held("kept", rests);
+    resume_for(&h, false, TTL_MS);
+    assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+    expect_lease("kept", id, TTL_MS);
+    check_books_close("kept");
+    (void)usleep((TTL_MS + 100) * 1000);
+    expect_reaped("kept", 1);
+    assert_int_equal(got.unit[0].state, BOOKS_RUNNING);
+    expect_held("kept", nothing);
+    pause_kept(&h, KEPT_MS);
+    assert_int_equal(got.verdict, BOOKS_STALE);
+    check_books_close("kept");
+}
+
+static void test_what_pauses_or_resumes_again_moves_the_end_of_the_lease(void **state)
+{
+    (void)state;
+    char id[CL_ID_MAX], lease[CL_ID_MAX];
+    put_tenant("kept2", 10, 0, 100);
+    start("kept2", id, lease, 30000);
+    struct books_hold h = hold("kept2", id, lease);
+    uint64_t leased = expiry_of("kept2", id);
+    pause_unit(&h, 300, false);
+    assert_int_equal(expiry_of("kept2", id), leased); /* it is not kept */
+    pause_kept(&h, 60000);
+    assert_int_equal(got.verdict, BOOKS_ALREADY);
+    uint64_t kept = expiry_of("kept2", id);
+    assert_true(kept > leased + 20000);
+    pause_kept(&h, 1000); /* never sooner */
+    assert_int_equal(got.verdict, BOOKS_ALREADY);
+    pause_unit(&h, 300, false);
+    assert_int_equal(got.verdict, BOOKS_ALREADY);
+    assert_int_equal(expiry_of("kept2", id), kept);
+    pause_kept(&h, 120000);
+    assert_true(expiry_of("kept2", id) > kept);
+    expect_held("kept2", rests);
+    struct books_hold wrong = h;
+    wrong.fence++;
+    resume_for(&wrong, true, 1);
+    assert_int_equal(got.verdict, BOOKS_STALE);
+    assert_true(expiry_of("kept2", id) > kept);
+    resume_for(&h, false, 90000);
+    expect_lease("kept2", id, 90000);
+    resume_for(&h, false, 1); /* never longer than the newest says */
+    assert_int_equal(got.verdict, BOOKS_ALREADY);
+    (void)usleep(5000);
+    pause_kept(&h, 60000); /* it has ended, if nobody has reaped it */
+    assert_int_equal(got.verdict, BOOKS_STALE);
+    resume_for(&h, true, 60000);
+    assert_int_equal(got.verdict, BOOKS_STALE);
+    expect_reaped("kept2", 1);
+    check_books_close("kept2");
+}
+
+static void test_a_refused_resume_leaves_the_lease_as_it_is(void **state)
+{
+    (void)state;
+    char a[CL_ID_MAX], la[CL_ID_MAX], b[CL_ID_MAX], lb[CL_ID_MAX];
+    put_tenant("kept3", 1, 0, 100);
+    start("kept3", a, la, 30000);
+    struct books_hold h = hold("kept3", a, la);
+    pause_kept(&h, 600000);
+    uint64_t kept = expiry_of("kept3", a);
+    start("kept3", b, lb, 30000);
+    resume_for(&h, false, 30000);
+    assert_int_equal(got.err.code, CL_E_QUOTA);
+    assert_int_equal(expiry_of("kept3", a), kept);
+    struct books_hold other = hold("kept3", b, lb);
+    struct books_rest rest = {.disk_mib = 99999, .lease_ms = 600000};
+    uint64_t leased = expiry_of("kept3", b);
+    wait_answer(books_pause(books, &other, &rest, on_verdict, NULL, NULL));
+    assert_int_equal(got.err.code, CL_E_QUOTA);
+    assert_int_equal(expiry_of("kept3", b), leased);
+    check_books_close("kept3");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +365,9 @@ int main(void)
         cmocka_unit_test(test_pause_and_resume_are_refused_by_quota_state_and_fence),
         cmocka_unit_test(test_pause_and_resume_take_back_what_expired),
         cmocka_unit_test(test_what_a_lost_unit_is_charged_has_no_time_of_rest),
+        cmocka_unit_test(test_the_lease_of_one_that_is_kept_needs_no_renewals_until_it_runs),
+        cmocka_unit_test(test_what_pauses_or_resumes_again_moves_the_end_of_the_lease),
+        cmocka_unit_test(test_a_refused_resume_leaves_the_lease_as_it_is),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -24,6 +24,7 @@ struct slot {
     const char *tenant;
     char id[CL_ID_MAX], lease[CL_ID_MAX];
     uint64_t fence, held_at_ns;
+    uint64_t asked_ms; /* of a pause or resume: how long its lease is to go on */
     uint32_t attempt;
     enum phase phase;
     bool busy, short_ttl, cancelled, wrong, ending, started;
@@ -144,6 +145,18 @@ static void on_started(enum books_verdict v, const struct cl_err *err, void *arg
     idle(s);
 }
 
+/* It was paused or resumed, and its lease ends at another time. */
+static void change_rest_done(struct slot *s, bool resumed)
+{
+    s->phase = resumed ? HELD : RESTS;
+    if (resumed)
+        s->short_ttl = s->asked_ms == TTL_SHORT_MS;
+    else if (s->asked_ms == TTL_LONG_MS)
+        s->short_ttl = false;
+    if (s->asked_ms == TTL_SHORT_MS)
+        s->held_at_ns = cl_now_ns();
+}
+
 /* Pause or resume, by where it was. */
 static void on_rest(enum books_verdict v, const struct cl_err *err, void *arg)
 {
@@ -160,7 +173,7 @@ static void on_rest(enum books_verdict v, const struct cl_err *err, void *arg)
     else if (v != BOOKS_ACCEPTED || (!rested && !s->started))
         violate(s, "pause or resume of a held lease refused, or too early");
     else
-        s->phase = rested ? HELD : RESTS;
+        change_rest_done(s, rested);
     count.paused += s->phase == RESTS && !rested;
     count.resumed += s->phase == HELD && rested;
     idle(s);
@@ -330,8 +343,10 @@ static int step_queued(struct slot *s)
 static int change_rest(struct slot *s)
 {
     struct books_hold h = {s->tenant, s->id, s->lease, s->fence};
-    struct books_rest rest = {.disk_mib = rnd(700)};
-    return s->phase == RESTS ? books_resume(s->books, &h, false, on_rest, s, NULL)
+    uint64_t r = rnd(10);
+    s->asked_ms = r < 2 ? TTL_SHORT_MS : r < 6 || s->phase == RESTS ? TTL_LONG_MS : 0;
+    struct books_rest rest = {.disk_mib = rnd(700), .lease_ms = s->asked_ms};
+    return s->phase == RESTS ? books_resume(s->books, &h, &rest, on_rest, s, NULL)
                              : books_pause(s->books, &h, &rest, on_rest, s, NULL);
 }
 
