@@ -8,6 +8,7 @@ import os
 import queue
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "e2e"))
 import harness  # noqa: E402
@@ -36,6 +37,7 @@ class Worker:
         self.load = wpb.WorkerLoad(**{"capacity_vcpu_milli": 64000, "capacity_memory_mib": 65536, "slots": 64, **load})
         self.units, self.ends, self.asked = {}, [], []  # unit id -> RunningUnit, paused or not
         self.assigned, self.acked, self.forks = [], [], forks
+        self.renewed, self.lost = 0, []  # answers to its renewals; leases that were not its own any more
         self.refuses = {}  # unit that a fork is of -> AssignAnswer, UnitEnded, or "silence"
         self.answers = {kind: wpb.ExecAnswer() for kind in ("pause", "resume", "extend", "list", "signal", "resize", "context", "stats")}
         self.answers["start"] = lambda m: wpb.ExecAnswer(exec_id=m.start.exec_id)
@@ -111,7 +113,10 @@ class Worker:
         self.acked.append(m.lease_id)
 
     def _on_renew_ack(self, m):
-        pass
+        self.lost += m.lost_lease_ids
+        self.renewed += 1
+        for u in [u for u in self.units.values() if u.lease_id in m.lost_lease_ids]:
+            self.end(u.unit_id, pb.OUTCOME_FAILED, pb.REASON_WORKER_LOST)
 
     def _on_exec(self, m):
         kind = m.WhichOneof("what")
@@ -122,7 +127,7 @@ class Worker:
         if answer is None:
             return
         if not answer.code and kind in ("pause", "resume"):
-            self.rest(m.unit_id, kind == "pause", answer.image_bytes, m.pause.if_idle)
+            self.rest(m.unit_id, kind == "pause", answer.image_bytes, m.pause.if_idle, answer.kept and answer.expires.unix_ns)
         self.answer(m, answer)
 
     def _on_open_relay(self, m):
@@ -160,13 +165,29 @@ class Worker:
         m.request = command.request
         self.send(exec=m)
 
-    def rest(self, unit_id, paused, image_bytes=0, for_idle=False):
+    def rest(self, unit_id, paused, image_bytes=0, for_idle=False, kept_until=0):
+        """kept_until: it outlives the worker's process, and expires then."""
         u = self.units[unit_id]
+        u.kept, u.expires_unix_ns = kept_until > 0, kept_until
         u.paused_for_idle = paused and for_idle and (u.paused_for_idle or not u.paused)
         u.paused, u.image_bytes = paused, image_bytes
 
     def renew(self):
-        self.send(renew=wpb.RenewLeases(leases=self.units.values()))
+        self.send(renew=wpb.RenewLeases(leases=list(self.units.values())))
+
+    def keep_renewing(self, seconds):
+        """From now on, whenever it is connected."""
+        def renew():
+            while True:
+                time.sleep(seconds)
+                if not self.over and self.hello.is_set():
+                    self.renew()
+        threading.Thread(target=renew, daemon=True).start()
+
+    def is_renewed(self):
+        """What it says by now was in a renewal, and that was answered."""
+        n = self.renewed + 2
+        return until(lambda: self.renewed >= n, 10)
 
     def idle(self, unit_id):
         u = self.units[unit_id]
