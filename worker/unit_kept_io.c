@@ -210,7 +210,7 @@ static void take_numbers(struct unit *u, const Cloche__V1__KeptSandbox *m)
 static int restore_unit(struct units *us, const struct units_past *past,
                         const Cloche__V1__KeptSandbox *m, struct cl_err *err)
 {
-    struct template *t;
+    struct template *t = NULL;
     struct unit *u;
     if (m->assign->network_grant && !us->net->binary[0])
         return cl_fail(err, CL_E_UNAVAILABLE, 0, "this worker gives no network to its VMs");
