@@ -125,12 +125,21 @@ static int next_piece(const struct rest *r, int fd, struct head *ret_head, struc
     return 1;
 }
 
+static bool is_zero(const uint8_t *bytes, size_t n)
+{
+    return bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0;
+}
+
+/* Not one of zeros only: what is made anew has zeros there. */
 static int store_piece(struct rest *r, int fd, const struct head *head, struct cl_err *err)
 {
     size_t n = sizeof *head + head->bytes + TAG_BYTES;
     ssize_t got = pread(fd, r->buf->plain, head->bytes, (off_t)head->at);
     if (got != (ssize_t)head->bytes)
         return cl_fail(err, CL_E_SYS, got < 0 ? errno : EIO, "read what a VM has");
+    r->from = head->at + head->bytes;
+    if (is_zero(r->buf->plain, head->bytes))
+        return 0;
     if (r->at + n > r->most)
         return cl_fail(err, CL_E_GUEST, 0, "a VM left more than %" PRIu64 " bytes", r->most);
     if (!seal(r, head))
@@ -140,15 +149,14 @@ static int store_piece(struct rest *r, int fd, const struct head *head, struct c
         return cl_fail(err, CL_E_SYS, put < 0 ? errno : ENOSPC, "write a VM to the disk");
     r->at += n;
     r->number++;
-    r->from = head->at + head->bytes;
     return 0;
 }
 
 /* 1 when it is all stored. */
 static int store_turn(struct rest *r, struct cl_err *err)
 {
-    struct head head;
-    for (uint64_t end = r->at + REST_TURN; r->at < end;) {
+    struct head head = {0};
+    for (size_t done = 0; done < REST_TURN; done += head.bytes) {
         int fd = *fd_of(r, r->part);
         int rc = next_piece(r, fd, &head, err);
         if (rc < 0 || (rc > 0 && store_piece(r, fd, &head, err) < 0))
