@@ -574,5 +574,6 @@ void worker_free(struct worker *w)
     metrics_free(w->metrics);
     SSL_CTX_free(w->tls);
     claim_drop(&w->claim);
+    (void)rmdir(w->record_dir); /* unless there is something in it */
     cl_free(w);
 }
