@@ -17,6 +17,7 @@ import time
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build")
 parser.add_argument("--rounds", type=int, default=20)
+parser.add_argument("--restarts", type=int, default=5, help="of each worker, with a sandbox paused")
 parser.add_argument("drivers", nargs="*", default=["kvm/xenpv-shared", "kvm/xenpv", "qemu/tcg"])
 args = parser.parse_args()
 REPO = pathlib.Path(__file__).resolve().parents[1]
@@ -68,6 +69,30 @@ class Rig:
         self.client.sandboxes.Kill(pb.KillRequest(sandbox_id=box))
         time.sleep(0.5)
 
+    def restart(self):
+        """Its worker ends with one paused, and the next one lets it go on."""
+        c = self.cluster
+        box = self.client.sandboxes.Create(pb.CreateRequest(template="python", ttl_ns=3600 * SECOND), timeout=120).sandbox.id
+        self.cell(box, HOLDS["small"])
+        begin = time.monotonic()
+        self.client.sandboxes.Pause(pb.PauseRequest(sandbox_id=box), timeout=300)
+        self.note("first of its snapshot: pause, ms", (time.monotonic() - begin) * 1e3)
+        files = (c.worker.state_dir / "paused").glob("ram_*")
+        self.note("its snapshot's RAM, MiB", max(f.stat().st_blocks * 512 for f in files) / MIB)
+        known = len(c.scheduler.events("WORKER_UP"))
+        c.worker.stop()
+        begin = time.monotonic()
+        c.worker.start()
+        if not harness.until(lambda: len(c.scheduler.events("WORKER_UP")) > known, 60, 0.005):
+            sys.exit("pause: error: the worker does not come back")
+        self.note("a worker that starts: until it is there, ms", (time.monotonic() - begin) * 1e3)
+        begin = time.monotonic()
+        self.client.sandboxes.Resume(pb.ResumeRequest(sandbox_id=box), timeout=300)
+        self.cell(box, "len(kept)")
+        self.note("resume there to first word, ms", (time.monotonic() - begin) * 1e3)
+        self.client.sandboxes.Kill(pb.KillRequest(sandbox_id=box))
+        c.await_ready(120)
+
     def stop(self):
         self.cluster.stop()
         self.cluster.remove_cgroups()
@@ -77,7 +102,7 @@ def p99(values):
     return sorted(values)[min(len(values) - 1, len(values) * 99 // 100)]
 
 
-print(next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), f"N={args.rounds}", flush=True)
+print(next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), f"N={args.rounds}, {args.restarts} restarts", flush=True)
 rigs = []
 try:
     for d in args.drivers:
@@ -87,9 +112,12 @@ try:
             r.round()
             if n == 0:
                 r.got.clear()  # the first pause finds nothing in the caches
+    for n in range(args.restarts):
+        for r in rigs:
+            r.restart()
 finally:
     for r in rigs:
         r.stop()
 for what in rigs[0].got:
     for r in rigs:
-        print(f"{r.name:18} {what:36} p50 {statistics.median(r.got[what]):8.1f}  p99 {p99(r.got[what]):8.1f}")
+        print(f"{r.name:18} {what:44} p50 {statistics.median(r.got[what]):8.1f}  p99 {p99(r.got[what]):8.1f}")
