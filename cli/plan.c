@@ -396,6 +396,7 @@ static int worker_arguments(const struct cli_opts *o, struct plan *p, struct cl_
         arg(w, err, "--vm-uid-base=%u", (unsigned)uid_base) < 0 ||
         arg(w, err, "--scheduler=unix:%s/worker.sock", p->paths.run) < 0 ||
         arg(w, err, "--state-dir=%s/worker", p->paths.state) < 0 ||
+        arg(w, err, "--paused-keys=%s/paused", p->paths.run) < 0 ||
         arg(w, err, "--instance=%s", instance) < 0 ||
         arg(w, err, "--template-dir=%s", p->template_dir) < 0 ||
         arg(w, err, "--template-key=%s/signing.pub", p->template_dir) < 0 ||

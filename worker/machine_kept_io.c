@@ -181,6 +181,7 @@ int machine_restore(struct machine_host *host, const struct machine_kept *kept,
     if (machine_conceive(&b, &m, err) < 0)
         return -1;
     if (take_kept(m, kept, err) < 0 || machine_take_claim(m, kept->claim, err) < 0 ||
+        vm_state_save(host->state_dir, &m->saved, err) < 0 || /* of its cgroups */
         machine_open_guest(m, kept->past->next_stream, err) < 0) {
         machine_abort(m, err);
         return -1;

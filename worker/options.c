@@ -17,7 +17,7 @@ const struct cl_conf_row worker_conf_rows[] = {
     {"worker", "paused-keys", CL_CONF_STRING, AT(paused_keys), "", 0, 0, false,
      "folder for the keys of what paused sandboxes left: in memory (tmpfs), and they outlive this "
      "worker; on a disk, and they outlive the host's start; none: they end with this worker; "
-     "default: /run/cloche/paused (root), $XDG_RUNTIME_DIR/cloche/paused, or none"},
+     "default: /run/cloche-paused (root), $XDG_RUNTIME_DIR/cloche-paused, or none"},
     {"worker", "instance", CL_CONF_STRING, AT(instance), "default", 0, 0, false,
      "name in cgroup paths"},
     {"worker", "template-dir", CL_CONF_STRING, AT(template_dir), "/var/lib/cloche/templates", 0, 0,

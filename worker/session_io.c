@@ -527,6 +527,8 @@ static void on_hello(struct session *s, const Cloche__V1__SchedulerHello *h)
         struct unit *u = CL_LIST_ENTRY(at, struct unit, link);
         if (u->state == UNIT_RUNNING) /* it may have started while nobody listened */
             on_started(s, u);
+        if (unit_is_paused(u)) /* a resume comes with a lease, perhaps before a renewal's answer */
+            unit_set_deadline(u, s->awake_ns + s->self_kill_ns);
         if (u->state == UNIT_ENDED)
             send_ended(s, u);
     }

@@ -91,7 +91,7 @@ static void default_record_dir(struct worker *w)
 {
     const char *run = w->probe.is_root ? "/run" : getenv("XDG_RUNTIME_DIR");
     if (run && run[0])
-        (void)snprintf(w->record_dir, sizeof w->record_dir, "%s/cloche/paused/%s", run, w->id);
+        (void)snprintf(w->record_dir, sizeof w->record_dir, "%s/cloche-paused/%s", run, w->id);
 }
 
 /* Without a place for keys that an operator did not name, paused sandboxes end with this worker. */
