@@ -319,6 +319,9 @@ def status_says_why_it_is_not_ready(c):
 @suite.scenario
 def goes_down(c):
     s = c.json("status")
+    box = c("sandbox", "create", "base").stdout.decode().strip()
+    exits("a file in a sandbox", c("exec", box, "--", "sh", "-c", "echo kept > /tmp/file"), 0)
+    exits("that is paused", c("sandbox", "pause", box), 0)
     exits("down ends it", c("down"), 0)
     left = [one for one in s["processes"] if is_alive(one["pid"])]
     check("no process is left", not left, left)
@@ -326,6 +329,8 @@ def goes_down(c):
     exits("the log still verifies, offline", c("audit", "verify", "--dir", s["audit_dir"]), 0)
     exits("it comes up again", c("up", "--templates", "base"), 0)
     exits("and works", c("run", "base", "--", "echo", "again"), 0, b"again\n")
+    exits("what was paused goes on", c("sandbox", "resume", box), 0)
+    exits("with all it had", c("exec", box, "--", "cat", "/tmp/file"), 0, b"kept\n")
     exits("and goes down", c("down"), 0)
 
 
