@@ -65,6 +65,7 @@ static void fill_template(struct row *row, const struct template *t)
     m->vcpus = t->vcpus;
     m->network = t->network;
     m->dials = t->dials;
+    m->tsc_khz = t->tsc_khz;
     m->memory = &row->memory;
 }
 
@@ -128,14 +129,14 @@ int kept_print(const struct kept_source *source, struct cl_buf *out, struct cl_e
 /* --- and back -----------------------------------------------------------------------------------
  */
 
-static bool is_file_name(const char *name)
+static bool is_file_name(const char *name, size_t size)
 {
-    return name[0] && name[0] != '.' && !strchr(name, '/') && strlen(name) < TEMPLATE_FILE_MAX;
+    return name[0] && name[0] != '.' && !strchr(name, '/') && strlen(name) < size;
 }
 
 static int check_file(const Cloche__V1__SealedFile *m, const char *what, struct cl_err *err)
 {
-    if (!m || m->key.len != REST_KEY || !is_file_name(m->name))
+    if (!m || m->key.len != REST_KEY || !is_file_name(m->name, TEMPLATE_FILE_MAX))
         return cl_fail(err, CL_E_INVALID, 0, "a record whose %s has no name or no key", what);
     return 0;
 }
@@ -147,7 +148,7 @@ static bool is_hex(const char *text)
 
 static int check_template(const Cloche__V1__KeptTemplate *t, struct cl_err *err)
 {
-    if (!t || !is_file_name(t->name) || !t->driver[0] || !is_hex(t->image_key) ||
+    if (!t || !is_file_name(t->name, TEMPLATE_NAME_MAX) || !t->driver[0] || !is_hex(t->image_key) ||
         !is_hex(t->snapshot_key) || t->memory_mib == 0 || t->vcpus == 0)
         return cl_fail(err, CL_E_INVALID, 0, "a record without its template");
     return check_file(t->memory, "template's memory", err);

@@ -33,8 +33,8 @@ struct kept_source {
 };
 
 int kept_print(const struct kept_source *source, struct cl_buf *out, struct cl_err *err) CL_MUST;
-/* *ret_kept dies with the arena.  UNIMPL for another version, INVALID for all else that is wrong;
- * then *ret_kept is NULL, or of use for its lease only. */
+/* *ret_kept dies with the arena.  UNIMPL for another version, INVALID or TOOBIG for all else that
+ * is wrong; then *ret_kept is NULL, or of use for its lease only. */
 int kept_parse(const uint8_t *bytes, size_t n, struct cl_arena *arena,
                const Cloche__V1__KeptSandbox **ret_kept, struct cl_err *err) CL_MUST;
 

@@ -361,6 +361,7 @@ int template_open(const struct template_request *request, struct template **ret_
     t->memory_mib = request->memory_mib ? request->memory_mib : t->m.default_memory_mib;
     t->vcpus = request->vcpus ? request->vcpus : t->m.default_vcpus;
     t->driver = request->maker->driver;
+    t->tsc_khz = request->maker->tsc_khz;
     t->network = request->network;
     if (t->network && add_card_words(&t->m, err) < 0) {
         template_unref(t);

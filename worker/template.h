@@ -79,6 +79,7 @@ struct template
     bool holds;                          /* its agent can be held, so its clones can be copied */
     const struct vm_driver *driver;      /* static: what runs its VMs */
     char snapshot_key[TEMPLATE_HEX];     /* over exactly what a snapshot depends on */
+    uint64_t tsc_khz;                    /* as its maker measured it */
     int kernel_fd, initrd_fd, rootfs_fd; /* owned */
     int scratch_fd;                      /* owned: what the booted VM's disk starts from */
     int disk_fd;                         /* owned: that disk, what clones' disks start from */

@@ -22,7 +22,10 @@
 #include "worker/template_file.h"
 #include "worker/unit_priv.h"
 
-enum { ARENA = 4 * KEPT_MAX };
+enum {
+    ARENA = 4 * KEPT_MAX,
+    TSC_NOISE = 64, /* of two measurements of one frequency: a part in so many */
+};
 
 static void path_of(const struct units *us, const char *unit_id, char path[static PATH_MAX])
 {
@@ -110,15 +113,27 @@ void unit_keep(struct unit *u)
 /* --- back from a record -------------------------------------------------------------------------
  */
 
-static const struct template_maker *find_maker(const struct units_past *past,
-                                               const Cloche__V1__KeptTemplate *t)
+/* Each start measures it anew, and a busy one less well: a processor that is another differs by
+ * more, or in its name. */
+static bool is_about(uint64_t a, uint64_t b)
+{
+    return CL_MAX(a, b) - CL_MIN(a, b) <= b / TSC_NOISE;
+}
+
+/* As the one that made it; false = there is none. */
+static bool find_maker(const struct units_past *past, const Cloche__V1__KeptTemplate *t,
+                       struct template_maker *ret_maker)
 {
     for (size_t i = 0; i < past->n_makers; i++) {
         const struct vm_driver *d = past->makers[i].driver;
-        if (strcmp(d->name, t->driver) == 0 && d->is_shared == t->is_shared)
-            return &past->makers[i];
+        if (strcmp(d->name, t->driver) != 0 || d->is_shared != t->is_shared)
+            continue;
+        *ret_maker = past->makers[i];
+        if (is_about(ret_maker->tsc_khz, t->tsc_khz))
+            ret_maker->tsc_khz = t->tsc_khz;
+        return true;
     }
-    return NULL;
+    return false;
 }
 
 /* The one that another of the restored has, with a reference; NULL = none has. */
@@ -137,6 +152,8 @@ static int open_template(struct units *us, const struct units_past *past,
                          const Cloche__V1__KeptTemplate *m, struct template **ret_template,
                          struct cl_err *err)
 {
+    struct template_maker maker;
+    bool is_made = find_maker(past, m, &maker);
     const struct template_request request = {.dir = past->template_dir,
                                              .name = m->name,
                                              .public_key = past->public_key,
@@ -144,10 +161,10 @@ static int open_template(struct units *us, const struct units_past *past,
                                              .memory_mib = m->memory_mib,
                                              .vcpus = m->vcpus,
                                              .network = m->network,
-                                             .maker = find_maker(past, m)};
+                                             .maker = &maker};
     struct template_file file = {.dir = past->host->kept_dir, .name = m->memory->name};
     struct template *t = share_template(us, file.name);
-    if (!t && !request.maker)
+    if (!t && !is_made)
         return cl_fail(err, CL_E_UNAVAILABLE, 0, "this worker has no driver '%s' any more",
                        m->driver);
     if (!t && template_open(&request, &t, err) < 0)
@@ -247,12 +264,14 @@ static void restore(struct units *us, const struct units_past *past, const char 
     int rc = cl_file_read(AT_FDCWD, path, &bytes, &err);
     if (rc == 0)
         rc = kept_parse(bytes.data, bytes.len, arena, &m, &err);
+    if (rc == 0 && strcmp(m->assign->unit_id, name) != 0)
+        rc = cl_fail(&err, CL_E_INVALID, 0, "a record of another sandbox");
     if (rc == 0)
         rc = restore_unit(us, past, m, &err);
     if (rc < 0) {
         (void)unlink(path);
         log_event(LOG_UNIT_NOT_KEPT, "unit=%s text='%s'", name, err.text);
-        if (m && m->assign)
+        if (m && m->assign && strcmp(m->assign->unit_id, name) == 0)
             past->lost(past->arg, m->assign, &err);
     }
     if (bytes.data)
@@ -267,6 +286,10 @@ static int restore_all(struct units *us, const struct units_past *past, DIR *dir
         struct cl_arena *arena;
         if (e->d_name[0] == '.')
             continue;
+        if (!cl_id_is(e->d_name, "sbx")) { /* one that was half written */
+            (void)unlinkat(dirfd(dir), e->d_name, 0);
+            continue;
+        }
         if (cl_arena_new(ARENA, &arena, err) < 0)
             return -1;
         restore(us, past, e->d_name, arena);
@@ -295,7 +318,7 @@ static bool is_needed(struct units *us, const char *name)
 static void sweep(struct units *us, DIR *dir)
 {
     for (struct dirent *e; (e = readdir(dir)) != NULL;) {
-        if (e->d_type == DT_REG && !is_needed(us, e->d_name))
+        if (e->d_name[0] != '.' && !is_needed(us, e->d_name))
             (void)unlinkat(dirfd(dir), e->d_name, 0);
     }
 }

@@ -1,6 +1,7 @@
 cl_fuzz(manifest DEPS worker)
 cl_fuzz(qmp DEPS worker)
 cl_fuzz(vm_state DEPS worker)
+cl_fuzz(kept DEPS worker)
 cl_fuzz(guest_frame DEPS proto)
 cl_fuzz(conf DEPS base)
 cl_fuzz(code_frame DEPS proto)

@@ -1,4 +1,5 @@
 /* base/: errors, memory, buffers, maps, ids, UTF-8, files, configuration. */
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -254,6 +256,58 @@ static void test_a_file_is_written_whole_or_not_at_all(void **state)
     assert_int_equal(cl_remove_tree(dir, &err), 0);
 }
 
+static void test_a_file_without_a_name_gets_one_once(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/cl-base-XXXXXX", path[64], got[5];
+    struct cl_err err = {0};
+    struct stat st;
+    int fd, file;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/f", dir);
+    assert_int_equal(cl_file_nameable(dir, &fd, &err), 0);
+    assert_int_equal(cl_write_all(fd, "hello", 5, &err), 0);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(st.st_nlink, 0);
+    assert_int_equal(st.st_mode, S_IFREG | 0600);
+    assert_int_equal(cl_file_name(fd, path, &err), 0);
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(file >= 0);
+    assert_int_equal(cl_read_all(file, got, sizeof got, &err), 0);
+    assert_memory_equal(got, "hello", 5);
+    assert_int_equal(close(file), 0);
+    assert_int_equal(cl_file_name(fd, path, &err), -1); /* it is taken */
+    assert_int_equal(err.code, CL_E_SYS);
+    assert_int_equal(err.sys, EEXIST);
+    assert_non_null(strstr(err.text, path));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(cl_file_name(fd, path, &err), -1);
+    assert_int_equal(err.sys, ENOENT);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(cl_remove_tree(dir, &err), 0);
+}
+
+static void test_a_file_that_shall_have_no_name_gets_none(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/cl-base-XXXXXX", path[64], got[5];
+    struct cl_err err = {0};
+    int fd;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/f", dir);
+    assert_int_equal(cl_file_unnamed(dir, &fd, &err), 0);
+    assert_int_equal(cl_write_all(fd, "hello", 5, &err), 0);
+    assert_int_equal(cl_file_name(fd, path, &err), -1);
+    assert_int_equal(err.sys, ENOENT);
+    assert_int_equal(pread(fd, got, sizeof got, 0), 5); /* it is as it was */
+    assert_memory_equal(got, "hello", 5);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(rmdir(dir), 0); /* it has nothing in it */
+    assert_int_equal(cl_file_nameable(dir, &fd, &err), -1);
+    assert_int_equal(err.sys, ENOENT);
+}
+
 static void test_a_socket_path_that_is_too_long_names_the_remedy(void **state)
 {
     (void)state;
@@ -371,6 +425,8 @@ int main(void)
         cmocka_unit_test(test_utf8_is_strict),
         cmocka_unit_test(test_hex_round_trips_and_refuses_others),
         cmocka_unit_test(test_a_file_is_written_whole_or_not_at_all),
+        cmocka_unit_test(test_a_file_without_a_name_gets_one_once),
+        cmocka_unit_test(test_a_file_that_shall_have_no_name_gets_none),
         cmocka_unit_test(test_a_socket_path_that_is_too_long_names_the_remedy),
         cmocka_unit_test(test_flag_beats_variable_beats_file_beats_default),
         cmocka_unit_test(test_a_bad_configuration_line_is_named),
