@@ -10,6 +10,7 @@ import subprocess
 
 import mcp_client
 import outside
+from e2e_kept import restart
 from harness import BUILD, MIB, SECOND, Suite, code_of, command, error_of, folder, follow, in_parallel, pb, read_text, skip, soon, until
 
 suite = Suite("network")
@@ -297,6 +298,48 @@ def at_rest(c):
     check("and the count says so", len(count) == 1 and count[0]["seen"] == len(numbers) == count[0]["recorded"], (count, len(numbers)))
     ended = log_of(c, box.id, "vm.end")[-1]
     check("the bytes are those of all", ended["sent_bytes"] >= sum(f["sent_bytes"] for f in closed) > 0, (ended, closed))
+
+
+@suite.scenario
+def kept(c):
+    """At rest while its worker ends: the next one gives it the network that it had, and counts on."""
+    t = c.tenant("keeper", network=True, egress_bytes_per_period=4 * MIB)
+    box = Box(t, ["web.test:80"], egress=MIB)
+    hello = f"hello from {outside.PUBLIC} to {outside.HOST}\n"
+    post = ("import urllib.request\nr = urllib.request.Request('http://web.test/', b'x' * 600000, {'Content-Type': 'x'})\n"
+            "try: print(urllib.request.urlopen(r, timeout=30).status)\nexcept OSError: print('stopped')")
+    equal("before its rest", box.run("python3", "-c", GET, "http://web.test/"), hello)
+    box.begin("python3", "-c", "import socket, time; s = socket.create_connection(('web.test', 80)); time.sleep(1000)")
+    until(lambda: len([r for r in c.audit_records() if r["event"] == "net.open" and r["fields"]["unit"] == box.id]) == 2, 10)
+    equal("more than half of what it may send", box.run("python3", "-c", post), "200\n")
+    for how in ("stop", "kill"):
+        t.sandboxes.Pause(pb.PauseRequest(sandbox_id=box.id))
+        restart(c, how)
+        equal("no process sees to a network at rest", nets(c), [])
+        t.sandboxes.Resume(pb.ResumeRequest(sandbox_id=box.id))
+        equal("one does afterwards", until(lambda: len(nets(c)), 10), 1)
+        equal("what its grant names is reached", box.run("python3", "-c", GET, "http://web.test/"), hello)
+        equal("and nothing else", box.run("python3", "-c", TRY, outside.OTHER, "80"), "ConnectionRefusedError\n")
+        check("its grant is told as before", list(t.sandboxes.Get(pb.SandboxServiceGetRequest(sandbox_id=box.id)).sandbox.network_grant.allow) == ["web.test:80"])
+    equal("what it sent before is of its budget still", box.run("python3", "-c", post), "stopped\n")
+    box.end()
+    opened, closed = log_of(c, box.id, "net.open"), log_of(c, box.id, "net.close")
+    equal("its flows are told, each once", ([f["flow"] for f in opened], sorted(f["flow"] for f in closed)), ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6]))
+    equal("the one that the rest cut, too", [f["end"] for f in closed if f["flow"] == 2], ["stopped"])
+    equal("each with its rule", {f["rule"] for f in opened}, {"web.test:80"})
+    events = ("net.dns", "net.open", "net.close", "net.denied")
+    rows = [r for r in c.audit_records() if r["fields"].get("unit") == box.id and r["event"] in events]
+    numbers = [r["fields"]["number"] for r in rows]
+    equal("no record is missing, or there twice", numbers, list(range(1, len(numbers) + 1)))
+    denied = log_of(c, box.id, "net.denied")
+    equal("what was refused is told", [f["address"] for f in denied if "budget" not in f["reason"]], [outside.OTHER] * 2)
+    check("the end of its budget, too", any("budget" in f["reason"] for f in denied), denied)
+    count = [f for f in log_of(c, box.id, "net.count") if f["last"]]
+    check("and the count says so", len(count) == 1 and count[0]["seen"] == len(numbers) == count[0]["recorded"], (count, len(numbers)))
+    ended = log_of(c, box.id, "vm.end")[-1]
+    check("the bytes are those of all", MIB >= ended["sent_bytes"] >= sum(f["sent_bytes"] for f in closed) > 600000, (ended, closed))
+    equal("and charged, to the byte", until(lambda: spent(c, "keeper") <= ended["sent_bytes"], 10) and spent(c, "keeper"), ended["sent_bytes"])
+    c.await_ready(120)
 
 
 @suite.scenario

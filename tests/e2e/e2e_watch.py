@@ -2,6 +2,7 @@
 """What user code does in its guest is in its tenant's audit stream: all of it, or counted."""
 import time
 
+from e2e_kept import restart
 from harness import IS_SHARED, SECOND, Cluster, Suite, command, error_of, follow, pb, run, soon, until
 
 suite = Suite("watch")
@@ -179,6 +180,33 @@ def a_copy(c):
     check("the first has all of its files", {f"/tmp/n{i}" for i in range(1, 31)} <= names[0], names[0])
     check("the copy those since it is one", "/tmp/n30" in names[1] and "/tmp/n1" not in names[1], names[1])
     check("… and its own commands", ["id"] in [f["argv"] for f in second.of("guest.exec")] and ["id"] not in [f["argv"] for f in first.of("guest.exec")])
+
+
+@suite.scenario
+def a_kept_one(c):
+    """Its worker ends while it is at rest: the next one counts on, and hears what runs on."""
+    for how in ("stop", "kill"):
+        box = Box(c.admin)
+        box.put("/tmp/loop", "for my $i (1..30) { open(my $f, '>', \"/tmp/n$i\"); close $f; select(undef, undef, undef, 0.1) }")
+        box.run("/bin/echo", "before")
+        before = box.exec
+        box.begin("perl", "/tmp/loop")
+        check("it runs", until(lambda: Log(c, box.id, ended=False).at("guest.write", path="/tmp/n1") is not None, 60))
+        c.admin.sandboxes.Pause(pb.PauseRequest(sandbox_id=box.id))
+        restart(c, how)
+        c.admin.sandboxes.Resume(pb.ResumeRequest(sandbox_id=box.id))
+        check("what it had begun ends", until(lambda: box.run("ls", "/tmp/n30"), 60))
+        box.run("/bin/echo", "after")
+        log = box.end(c)
+        programs = {tuple(f["argv"]): f["exec"] for f in log.of("guest.exec") if f["argv"][0] == "/bin/echo"}
+        equal("its commands are told, those of before and those of since", programs, {("/bin/echo", "before"): before, ("/bin/echo", "after"): box.exec})
+        equal("and all that ran on", {f["path"] for f in log.of("guest.write") if f["path"].startswith("/tmp/n")}, {f"/tmp/n{i}" for i in range(1, 31)})
+        numbers = [r["fields"]["number"] for r in log.guest()]
+        equal("in their order, each once", numbers, list(range(1, len(numbers) + 1)))
+        last = log.sums_up() or {}
+        check("it adds up", last, (log.of("guest.count"), len(log.guest())))
+        equal("and nothing is missing", [last.get(k) for k in ("over", "lost", "missing")], [0, 0, 0])
+        c.await_ready()
 
 
 def a_tenant_with_a_small_share():
