@@ -238,8 +238,6 @@ static void sandbox_fork(struct api_call *a)
         api_fail(a, &err);
     } else if (strlen(r->moment) > MOMENT_MAX) {
         api_fail_with(a, CL_E_INVALID, "moment: at most %d bytes", MOMENT_MAX);
-    } else if (of->paused) {
-        api_fail_with(a, CL_E_STATE, "the sandbox is paused; resume it first");
     } else if (!w->forks) {
         api_fail_with(a, CL_E_UNIMPL, "the worker of '%.40s' is older than forks", of->id);
     } else {

@@ -114,9 +114,10 @@ struct machine_copy {
     void *arg;
 };
 /* CLAIMED: make a seed of it as it is at one moment from now on; those who ask while one is made
- * share the next.  It stands still meanwhile, and goes on.  The seed of a moment that has a name is
- * kept for MACHINE_KEPT_S, and then `done` runs inside this call.  UNIMPL where its monitor or its
- * agent cannot, STATE while it is put to rest, UNAVAILABLE when that moment is over. */
+ * share the next.  AT_REST: as it rests, all who ask.  It stands still meanwhile, and goes on.  The
+ * seed of a moment that has a name is kept for MACHINE_KEPT_S, and then `done` runs inside this
+ * call.  UNIMPL where its monitor or its agent cannot, STATE while it is put to rest, UNAVAILABLE
+ * when that moment is over. */
 int machine_copy(struct machine *m, struct machine_copy *copy, struct cl_err *err) CL_MUST;
 /* AT_REST: let it outlive this process from the time that machine_leave() is called.  `done` comes
  * once, unless on_end does first.  UNIMPL when its agent was not held, or nothing is kept here. */

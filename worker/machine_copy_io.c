@@ -179,7 +179,9 @@ void machine_copies_held(struct machine *m, const struct guest_past *past)
         finish(m, &why);
         return;
     }
-    if (seed_new(m->host->loop, m->template, machine_rest_most(m), &m->seed, &why) < 0) {
+    struct rest *rest;
+    if (rest_new(m->host->loop, machine_rest_most(m), &rest, &why) < 0 ||
+        seed_new(m->template, rest, &m->seed, &why) < 0) {
         finish(m, &why);
         return;
     }
@@ -202,6 +204,94 @@ void machine_copy_late(struct machine *m)
     finish(m, &why);
 }
 
+/* --- of one at rest -----------------------------------------------------------------------------
+ */
+
+static void finish_at_rest(struct machine *m, const struct cl_err *why)
+{
+    struct seed *seed = m->seed;
+    m->seed = NULL;
+    disk_copy_free(m->disk_copy);
+    m->disk_copy = NULL;
+    tell(&m->copies, why ? NULL : seed, why);
+    seed_unref(seed);
+}
+
+static void on_rest_disk(void *arg, int fd, const struct cl_err *err)
+{
+    struct machine *m = arg;
+    m->seed->disk = fd;
+    finish_at_rest(m, err);
+}
+
+static void on_rest_loaded(void *arg, const struct cl_err *err)
+{
+    struct machine *m = arg;
+    struct cl_err why = {0};
+    if (m->state != MACHINE_AT_REST)
+        return; /* it ends */
+    if (err || m->body.disk < 0) {
+        finish_at_rest(m, err);
+        return;
+    }
+    m->seed->disk_bytes = m->body.disk_bytes;
+    const struct disk_copy_spec spec = {m->host->state_dir, m->body.disk, on_rest_disk, m};
+    if (disk_copy_start(m->host->loop, &spec, &m->disk_copy, &why) < 0)
+        finish_at_rest(m, &why);
+}
+
+static void on_rest_template(void *arg, const struct cl_err *err)
+{
+    struct machine *m = arg;
+    struct cl_err why = {0};
+    if (err || rest_load(m->seed->rest, on_rest_loaded, m, &why) < 0)
+        finish_at_rest(m, err ? err : &why);
+}
+
+/* Whatever is asked for while it rests is of that moment. */
+static int name_rest(struct machine *m, const char *moment, struct cl_err *err)
+{
+    if (!moment[0] || (m->kept_at_rest && strcmp(moment, m->kept) == 0))
+        return 0;
+    if (is_over(m, moment))
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "the moment '%s' is over: fork another", moment);
+    name(m->past[m->past_at++ % MACHINE_PAST], m->kept);
+    name(m->kept, moment);
+    m->kept_at_rest = true;
+    return 0;
+}
+
+static int begin_at_rest(struct machine *m, struct cl_err *err)
+{
+    struct rest *rest;
+    if (rest_share(m->rest, m->host->loop, &rest, err) < 0 ||
+        seed_new(m->template, rest, &m->seed, err) < 0)
+        return -1;
+    m->seed->past = *m->rest_past;
+    m->seed->is_elsewhere = m->is_restored;
+    m->filing.done = on_rest_template;
+    m->filing.arg = m;
+    if (template_load(m->template, &m->filing, err) == 0)
+        return 0;
+    seed_unref(m->seed);
+    m->seed = NULL;
+    return -1;
+}
+
+/* What it left is loaded once for all who ask meanwhile, and stays as it is. */
+static int copy_at_rest(struct machine *m, struct machine_copy *copy, struct cl_err *err)
+{
+    if (!m->is_held || !m->rest_past)
+        return cl_fail(err, CL_E_STATE, 0, "it was paused without its agent: resume it first");
+    if (name_rest(m, copy->moment, err) < 0)
+        return -1;
+    cl_list_push(&m->copies, &copy->link);
+    if (m->seed || begin_at_rest(m, err) == 0)
+        return 0;
+    cl_list_unlink(&copy->link);
+    return -1;
+}
+
 int machine_copy(struct machine *m, struct machine_copy *copy, struct cl_err *err)
 {
     if (!machine_driver(m)->save)
@@ -212,6 +302,8 @@ int machine_copy(struct machine *m, struct machine_copy *copy, struct cl_err *er
                        "the template's agent is older than forks: build the template again");
     if (m->broken)
         return cl_fail(err, CL_E_UNAVAILABLE, 0, "the VM is ending");
+    if (m->state == MACHINE_AT_REST)
+        return copy_at_rest(m, copy, err);
     bool is_free = m->state == MACHINE_CLAIMED;
     if (m->rest_done || (!is_free && m->state != MACHINE_HOLDING && m->state != MACHINE_COPYING))
         return cl_fail(err, CL_E_STATE, 0, "it does not run");

@@ -597,7 +597,7 @@ int machine_start_vm(struct machine *m, struct cl_err *err)
         .uid = m->uid_slot >= 0 ? m->host->uid_base + (uid_t)m->uid_slot : 0,
         .cgroups = m->cgroup_arg,
         .body = &m->body,
-        .is_elsewhere = m->is_restored,
+        .is_elsewhere = m->seed ? m->seed->is_elsewhere : m->is_restored,
         .rest = m->rest   ? rest_files(m->rest)
                 : m->seed ? rest_files(m->seed->rest)
                           : NULL,

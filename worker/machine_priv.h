@@ -50,11 +50,12 @@ struct machine {
     struct cl_list copies, next_copies;
     char now[MACHINE_MOMENT], next[MACHINE_MOMENT]; /* names of their moments; "" = none */
     char kept[MACHINE_MOMENT];                      /* the newest that was made with a name */
+    bool kept_at_rest;                              /* that is the one that it rests at */
     char past[MACHINE_PAST][MACHINE_MOMENT];        /* others that are over: a ring */
     unsigned past_at;
     struct seed *kept_seed; /* owned; NULL = that moment is over, too */
     struct cl_timer kept_end;
-    /* Owned: under way; of a copy that is not claimed yet: what it is made from. */
+    /* Owned: under way, also AT_REST; of a copy that is not claimed yet: what it is made from. */
     struct seed *seed;
     struct disk_copy *disk_copy; /* owned: under way */
     uint64_t frozen_ns;          /* since when it stands still for that */

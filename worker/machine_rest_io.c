@@ -227,6 +227,8 @@ static void on_template(void *arg, const struct cl_err *err)
 int machine_wake(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *err)
 {
     CL_ASSERT(m->state == MACHINE_AT_REST);
+    if (m->seed)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "it is being forked; try again in a moment");
     bool is_here = m->template->ram_fd >= 0;
     m->filing.done = on_template;
     m->filing.arg = m;
@@ -234,6 +236,7 @@ int machine_wake(struct machine *m, vm_done_fn *done, void *arg, struct cl_err *
                  : template_load(m->template, &m->filing, err)) < 0)
         return -1;
     m->state = MACHINE_LOADING;
+    m->kept_at_rest = false;
     m->rest_done = done;
     m->rest_arg = arg;
     return 0;

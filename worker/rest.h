@@ -46,6 +46,10 @@ int rest_store(struct rest *r, const char *dir, rest_done_fn *done, void *arg,
                struct cl_err *err) CL_MUST;
 /* Make the memfds again, sealed; the file stays.  DATALOSS when it is not what was stored. */
 int rest_load(struct rest *r, rest_done_fn *done, void *arg, struct cl_err *err) CL_MUST;
+/* At rest: another one of the same file, which may be loaded at the same time; the name is not its.
+ */
+int rest_share(const struct rest *r, struct cl_loop *loop, struct rest **ret_rest,
+               struct cl_err *err) CL_MUST;
 /* Close loaded memfds: it is at rest as before. */
 void rest_drop(struct rest *r);
 /* Bytes of the file; 0 until it is stored. */

@@ -208,7 +208,8 @@ static int load_piece(struct rest *r, struct cl_err *err)
     if (read_exactly(r, r->buf->sealed, n, r->at, err) < 0)
         return -1;
     memcpy(r->buf->sealed, &head, sizeof head); /* what was checked is what is authenticated */
-    if (!unseal(r, &head) || head.part >= PARTS)
+    if (!unseal(r, &head) || head.part >= PARTS || head.at > r->sizes[head.part] ||
+        head.bytes > r->sizes[head.part] - head.at)
         return damaged(err);
     ssize_t put = pwrite(*fd_of(r, head.part), r->buf->plain, head.bytes, (off_t)head.at);
     if (put != (ssize_t)head.bytes)
@@ -221,6 +222,8 @@ static int load_piece(struct rest *r, struct cl_err *err)
 static int load_turn(struct rest *r, struct cl_err *err)
 {
     for (uint64_t end = r->at + REST_TURN; r->at < end;) {
+        if (r->number == r->pieces && r->at != r->file_bytes)
+            return damaged(err);
         if (r->number == r->pieces)
             return rest_seal(r, err) < 0 ? -1 : 1;
         if (load_piece(r, err) < 0)
@@ -400,6 +403,27 @@ int rest_load(struct rest *r, rest_done_fn *done, void *arg, struct cl_err *err)
     if (rc < 0)
         close_files(&r->files);
     return rc;
+}
+
+int rest_share(const struct rest *r, struct cl_loop *loop, struct rest **ret_rest,
+               struct cl_err *err)
+{
+    CL_ASSERT(r->file >= 0);
+    struct rest *other = rest_alloc(loop, r->most, err);
+    if (!other)
+        return -1;
+    other->file_bytes = r->file_bytes;
+    other->pieces = r->pieces;
+    memcpy(other->sizes, r->sizes, sizeof other->sizes);
+    memcpy(other->key, r->key, sizeof other->key);
+    other->file = fcntl(r->file, F_DUPFD_CLOEXEC, 3);
+    if (other->file < 0) {
+        int sys = errno;
+        rest_free(other);
+        return cl_fail(err, CL_E_SYS, sys, "what a VM left on the disk");
+    }
+    *ret_rest = other;
+    return 0;
 }
 
 void rest_drop(struct rest *r)

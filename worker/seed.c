@@ -4,16 +4,14 @@
 #include "base/mem.h"
 #include "base/own.h"
 
-int seed_new(struct cl_loop *loop, struct template *t, uint64_t rest_most, struct seed **ret_seed,
-             struct cl_err *err)
+int seed_new(struct template *t, struct rest *rest, struct seed **ret_seed, struct cl_err *err)
 {
     struct seed *s = cl_zalloc(sizeof *s);
-    if (!s)
+    if (!s) {
+        rest_free(rest);
         return cl_fail(err, CL_E_NOMEM, 0, "a copy of a VM");
-    if (rest_new(loop, rest_most, &s->rest, err) < 0) {
-        cl_free(s);
-        return -1;
     }
+    s->rest = rest;
     s->refs = 1;
     s->template = template_ref(t);
     s->disk = -1;

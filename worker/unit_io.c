@@ -478,7 +478,8 @@ static struct machine *find_origin(struct units *us, const Cloche__V1__Assign *a
                       UNITS_FORKS_MAX);
     else if (!of || strcmp(of->assign->tenant, a->tenant) != 0 || is_job(of))
         (void)cl_fail(err, CL_E_NOTFOUND, 0, "no sandbox '%s' here", a->fork_of);
-    else if (unit_check_runs(of, err) == 0 && check_separation(of, a, err) == 0) {
+    else if ((of->state == UNIT_PAUSED || unit_check_runs(of, err) == 0) &&
+             check_separation(of, a, err) == 0) {
         unit_touch(of);
         return of->machine;
     }

@@ -162,13 +162,33 @@ def what_it_costs(c):
 
 
 @suite.scenario
+def one_at_rest(c):
+    """Prepared once, paused, and begun from as often as one likes."""
+    box = Box(c.admin, template="python")
+    box.python("x = 41")
+    noise = box.exec("sh", "-c", "head -c 3000000 /dev/urandom | tee /home/user/noise | sha256sum").out
+    counter = box.start("sh", "-c", COUNTER)
+    box.pause()
+    view = box.get()
+    copies = in_parallel(lambda _: box.fork(ttl=300, moment="rest"), range(3)) + [box.fork(ttl=300)]
+    for i, copy in enumerate(copies):
+        equal(f"copy {i} has all that the first had", (copy.python("x"), copy.exec("sh", "-c", "sha256sum < /home/user/noise").out), ("41", noise))
+        copy.python(f"x = {i}")
+    names = {bytes(copy.exec("hostname").out) for copy in copies}
+    equal("each is another", len(names), 4)
+    equal("the first rests on", (box.state(), box.get().image_bytes, box.get().expires.unix_ns // SECOND), ("PAUSED", view.image_bytes, view.expires.unix_ns // SECOND))
+    equal("each goes its way", [copy.python("x") for copy in copies], ["0", "1", "2", "3"])
+    codes = [refused(box.resume)[0] for _ in range(1)] + in_parallel(lambda _: refused(lambda: box.fork().kill())[0], range(2))
+    check("the first goes on as it was", until(lambda: refused(box.resume)[0] == "OK", 20) and box.python("x + 1") == "42", codes)
+    equal("its commands, too", [e.running for e in c.admin.execs.List(pb.ExecServiceListRequest(sandbox_id=box.id)).execs if e.id == counter], [True])
+    code, text = refused(box.fork, moment="rest")
+    check("the moment of its rest is over then", code == "UNAVAILABLE" and "is over" in text, (code, text))
+    in_parallel(lambda b: b.kill(), [box, *copies])
+
+
+@suite.scenario
 def what_cannot_be(c):
     box = Box(c.admin)
-    box.pause()
-    code, text = refused(box.fork)
-    check("one that is paused is not copied, with the remedy", code == "FAILED_PRECONDITION" and "resume it" in text, (code, text))
-    box.resume()
-    equal("one that was, is", refused(lambda: box.fork().kill())[0], "OK")
     fork = c.admin.sandboxes.Fork
     equal("more than 24 h of idling are too many", refused(fork, pb.ForkRequest(sandbox_id=box.id, ttl_ns=25 * 3600 * SECOND))[0], "INVALID_ARGUMENT")
     equal("another tenant has no such sandbox", refused(c.tenant("stranger").sandboxes.Fork, pb.ForkRequest(sandbox_id=box.id))[0], "NOT_FOUND")

@@ -105,6 +105,25 @@ def several(c):
 
 
 @suite.scenario
+def one_to_begin_from(c):
+    """It rests for good, and others are begun from it, whichever worker it is."""
+    box = Box(c.admin, template="python")
+    box.python("x = 41")
+    box.exec("sh", "-c", "echo kept > /home/user/file")
+    box.pause()
+    for how in ("stop", "kill"):
+        restart(c, how)
+        copies = in_parallel(lambda _: box.fork(ttl=300), range(3))
+        equal("each has all of it", [(b.python("x"), b.exec("cat", "/home/user/file").out) for b in copies], [("41", b"kept\n")] * 3)
+        copies[0].python("x = 0")
+        equal("it rests on", box.state(), "PAUSED")
+        in_parallel(lambda b: b.kill(), copies)
+    box.resume()
+    equal("and goes on as it was", box.python("x + 1"), "42")
+    box.kill()
+
+
+@suite.scenario
 def no_way_back(c):
     """What went on since is not brought back as it was before."""
     box = Box(c.admin)
@@ -159,6 +178,28 @@ def spoiled(c):
     equal("others go on", boxes["nothing"].exec("cat", "/tmp/me").out, b"here\n")
     boxes["its image"].kill()
     boxes["nothing"].kill()
+    c.await_ready()
+
+
+@suite.scenario
+def a_record_half_written(c):
+    """Its worker died before it gave the record its name: what is there beside the record is none."""
+    box = Box(c.admin)
+    box.exec("sh", "-c", "echo here > /tmp/me")
+    box.pause()
+    c.worker.stop()
+    (record,) = (c.dir / "keys").glob(f"wrk_*/{box.id}")
+    beside = record.with_name(record.name + ".tmp.4711")
+    beside.write_bytes(record.read_bytes())
+    c.worker.start()
+    c.await_ready()
+    equal("it is restored once", [r["unit"] for r in c.worker.events("UNIT_RESTORED")].count(box.id), 1)
+    check("and what was not finished is gone", not beside.exists())
+    box.resume()
+    equal("it goes on", box.exec("cat", "/tmp/me").out, b"here\n")
+    equal("no record is left", files(c)[1], [])
+    box.kill()
+    check("its end is as any other", until(lambda: box.state() == "ENDED", 10))
     c.await_ready()
 
 
