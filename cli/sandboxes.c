@@ -375,7 +375,11 @@ const struct cli_command sandbox_commands[] = {
      "but\n"
      "its image, of some MiB, as disk.  Commands that run stand still and go on when it does; "
      "connections\n"
-     "of its network end.  It ends when its time is over, or with its worker's process.\n\n"
+     "of its network end.  It ends when its time is over, with the next start of its host, or with "
+     "an\n"
+     "upgrade of its monitor.  Meanwhile it can be forked: prepared once, it is a template of "
+     "one's "
+     "own.\n\n"
      "  cloche sandbox pause sbx_01...\n"
      "  cloche sandbox pause --keep 7d sbx_01...       # a week instead of a day\n"
      "  cloche sandbox list --json | jq '.[] | select(.state == \"paused\").id'\n",
@@ -397,6 +401,7 @@ const struct cli_command sandbox_commands[] = {
      "With --count the copies are made one after the other, all of one moment: SANDBOX stands\n"
      "still once, and what it does after that is in none of them.  When one cannot be made, those\n"
      "before it have been printed and stay; the error says how many they are.\n\n"
+     "One that is paused stays so: its copies begin where it rests.\n\n"
      "  id=$(cloche sandbox fork sbx_01...)\n"
      "  for id in $(cloche sandbox fork -n 4 sbx_01...); do cloche exec $id -- ./try; done\n"
      "  cloche sandbox list --json | jq '.[] | select(.forked_from == \"sbx_01...\").id'\n",
