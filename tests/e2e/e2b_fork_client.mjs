@@ -48,7 +48,8 @@ const mixed = await Sandbox.fork(s.sandboxId, { count: 3, timeoutMs: 60_000 })
 out.mixed = mixed.map((f) => (f instanceof Sandbox ? 'sandbox' : f.constructor.name)).sort()
 for (const f of [...forks.slice(1), ...mixed]) if (f instanceof Sandbox) await f.kill()
 await s.pause()
-out.paused = (await caught(s.fork()))?.slice(0, 17)
+const [resting] = await s.fork({ timeoutMs: 60_000 })
+out.paused = [(await resting.runCode('x')).text, await resting.kill(), (await s.getInfo()).state]
 out.unknown = (await caught(Sandbox.fork('sbx_00000000000000000000000000')))?.split(':')[0]
 out.killed = await s.kill()
 console.log(JSON.stringify(out))

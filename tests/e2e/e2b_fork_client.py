@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from e2b import RateLimitException, Sandbox, SandboxException, SandboxNotFoundException
+from e2b import RateLimitException, Sandbox, SandboxNotFoundException
 from e2b_code_interpreter import Sandbox as CodeSandbox
 
 COUNTER = "i=0; while :; do i=$((i + 1)); echo $i > /tmp/c; mv /tmp/c /tmp/count; sleep 0.1; done"
@@ -84,8 +84,8 @@ def refusals(s, forks, out):
         f.kill()
     out["ended"] = raised(forks[0].fork)[0] is SandboxNotFoundException
     s.pause()
-    kind, text = raised(s.fork)
-    out["paused"] = [kind is SandboxException, text[:4], s.get_info().state.value]
+    resting, = s.fork(timeout=60)
+    out["paused"] = [resting.run_code("x").text, resting.kill(), s.get_info().state.value]
     out["unknown"] = raised(Sandbox.fork, "sbx_00000000000000000000000000", count=2)[0] is SandboxNotFoundException
     s.connect(timeout=200)
     one, = s.fork()

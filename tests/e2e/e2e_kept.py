@@ -33,7 +33,7 @@ def count(box):
     return [int(n) for n in box.exec("cat", "/tmp/count").out.split()]
 
 
-def goes_on(c, how):
+def goes_on(c, how, times):
     box = Box(c.admin, template="python")
     equal("a variable", box.python("x = 41; x"), "41")
     box.start("sh", "-c", COUNT_TO_FILE)
@@ -45,7 +45,7 @@ def goes_on(c, how):
     check("it has begun", until(lambda: len(count(box)) > 5, 10))
     box.pause()
     at = len(files(c)[1])
-    for round_ in range(2):
+    for _ in range(times):
         status = restart(c, how)
         if how == "stop":
             equal("the worker ends in order", status, 0)
@@ -77,12 +77,12 @@ def goes_on(c, how):
 
 @suite.scenario
 def a_worker_that_leaves(c):
-    goes_on(c, "stop")
+    goes_on(c, "stop", 2)
 
 
 @suite.scenario
 def a_worker_that_dies(c):
-    goes_on(c, "kill")
+    goes_on(c, "kill", 1)
 
 
 @suite.scenario
