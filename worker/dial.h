@@ -1,7 +1,7 @@
 /* worker/dial.h - one connection to a TCP port of a guest's loopback, made by its agent.
  *
  * Owns:    its guest stream until that closes; bytes that the guest has no room for yet.
- * Borrows: the unit (its holder keeps it).
+ * Holds:   the unit, while it waits for its turn or the guest has the connection.
  * Thread:  the worker loop.  No event comes inside dial_start().
  * Bytes in either direction are use of the sandbox, an open connection alone is not: its guest may
  * be paused meanwhile, and the connection is silent until it goes on.
@@ -22,7 +22,8 @@ struct dial_events {
     void (*on_end)(void *arg, const struct cl_err *why);
 };
 
-/* UNIMPL when the agent is too old, TOOBIG when UNIT_DIALS_MAX are open. */
+/* UNIMPL when the agent is too old.  With UNIT_DIALS_MAX open it begins when one of them ends;
+ * TOOBIG when too many wait for that, and as its end when it waited for DIAL_WAIT_S. */
 int dial_start(struct unit *u, uint32_t port, const struct dial_events *events, void *arg,
                struct dial **ret_dial, struct cl_err *err) CL_MUST;
 /* NULL is a no-op.  A connection that is open is reset. */

@@ -1,4 +1,8 @@
-/* worker/dial_io.c - see worker/dial.h. */
+/* worker/dial_io.c - see worker/dial.h.
+ *
+ *   dial_start() --a place--> CONNECTING --the guest--> open --both ends, or a failure--> over
+ *        └--none--> in line --its turn--┘  (over, too, after DIAL_WAIT_S)
+ */
 #include "worker/dial.h"
 
 #include <errno.h>
@@ -9,19 +13,25 @@
 #include "proto/guest_frame.h"
 #include "rpc/call.h"
 
-enum { PENDING_MAX = 4 * RPC_OUT_HIGH };
+enum {
+    PENDING_MAX = 4 * RPC_OUT_HIGH,
+    DIAL_WAIT_S =
+        20, /* for a turn: longer than a page's requests take, shorter than a browser waits */
+};
 #define TOUCH_EVERY_NS CL_NS_PER_S /* bytes come by the thousand */
 
 struct dial {
-    struct unit *unit; /* borrowed */
+    struct unit *unit; /* held while it is in line or the guest has a stream of it */
+    struct unit_waiter turn;
+    struct cl_timer patience; /* in line */
     struct dial_events on;
     void *arg;
-    struct guest_stream *stream; /* until on_close */
+    struct guest_stream *stream; /* from its turn until on_close */
     uint32_t port;
-    struct cl_buf pending; /* towards the guest, what did not fit */
-    bool eof, eof_sent;    /* the client's */
-    size_t unconsumed;     /* taken, not credited to the guest yet */
-    bool paused, over;
+    struct cl_buf pending;   /* towards the guest, what did not fit */
+    bool eof, eof_sent;      /* the client's */
+    size_t unconsumed;       /* taken, not credited to the guest yet */
+    bool paused, over, left; /* left: its owner has freed it */
     uint64_t touched_ns;
 };
 
@@ -52,6 +62,24 @@ static void finish(struct dial *d, const struct cl_err *why)
         return;
     d->over = true;
     d->on.on_end(d->arg, why);
+}
+
+/* It is not in line, and the guest has no stream of it: however long its client takes to go, the
+ * next one has its place. */
+static void leave_unit(struct dial *d)
+{
+    struct unit *u = d->unit;
+    d->unit = NULL;
+    cl_timer_stop(&d->patience);
+    unit_end_dial(u, &d->turn);
+    unit_release(u);
+}
+
+static void destroy(struct dial *d)
+{
+    cl_timer_fini(&d->patience);
+    cl_buf_fini(&d->pending);
+    cl_free(d);
 }
 
 /* --- from the guest ------------------------------------------------------------------------- */
@@ -97,6 +125,8 @@ static void take_hung_up(struct dial *d, const Cloche__V1__GuestHungUp *end)
 static void on_frame(void *arg, const Cloche__V1__GuestFrame *frame)
 {
     struct dial *d = arg;
+    if (d->over)
+        return;
     if (frame->body_case == CLOCHE__V1__GUEST_FRAME__BODY_DATA) {
         take_data(d, frame->data);
     } else if (frame->body_case == CLOCHE__V1__GUEST_FRAME__BODY_DIALED) {
@@ -120,6 +150,11 @@ static void on_close(void *arg, const struct cl_err *why)
     struct dial *d = arg;
     struct cl_err lost = {0};
     d->stream = NULL;
+    leave_unit(d);
+    if (d->left) {
+        destroy(d);
+        return;
+    }
     (void)cl_fail(&lost, CL_E_UNAVAILABLE, 0, "%s",
                   why ? why->text : "the agent gave the connection up");
     finish(d, &lost);
@@ -129,6 +164,8 @@ static void on_close(void *arg, const struct cl_err *why)
 
 static size_t push(struct dial *d, const void *data, size_t n)
 {
+    if (!d->stream)
+        return 0;
     size_t taken = guest_stream_write(d->stream, CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_SOCKET,
                                       data, n, d->eof);
     d->eof_sent = d->eof && taken == n;
@@ -137,7 +174,7 @@ static size_t push(struct dial *d, const void *data, size_t n)
 
 int dial_write(struct dial *d, const void *data, size_t n, bool eof, struct cl_err *err)
 {
-    if (d->over || !d->stream)
+    if (d->over)
         return 0;
     if (d->eof)
         return cl_fail(err, CL_E_PEER, 0, "bytes for a connection after their end");
@@ -172,31 +209,78 @@ void dial_free(struct dial *d)
 {
     if (!d)
         return;
-    if (d->stream)
-        guest_stream_forget(d->stream, "the client left");
-    unit_end_dial(d->unit);
-    cl_buf_fini(&d->pending);
-    cl_free(d);
+    d->over = d->left = true;
+    if (d->stream) {
+        guest_stream_reset(d->stream, "the client left"); /* on_close() destroys it */
+        return;
+    }
+    if (d->unit)
+        leave_unit(d);
+    destroy(d);
+}
+
+static int open_stream(struct dial *d, struct cl_err *err)
+{
+    static const struct guest_stream_events events = {on_frame, on_room, on_close};
+    Cloche__V1__GuestDial body = CLOCHE__V1__GUEST_DIAL__INIT;
+    body.port = d->port;
+    GUEST_FRAME(frame, 0, DIAL, dial, &body);
+    return guest_open(machine_guest(d->unit->machine), &frame, &events, d, &d->stream, err);
+}
+
+/* Nobody will hear of it otherwise. */
+static void fail(struct dial *d, const struct cl_err *why)
+{
+    leave_unit(d);
+    finish(d, why);
+}
+
+static void on_turn(void *arg)
+{
+    struct dial *d = arg;
+    struct cl_err why = {0};
+    cl_timer_stop(&d->patience);
+    if (unit_check_runs(d->unit, &why) < 0 || open_stream(d, &why) < 0)
+        fail(d, &why);
+    else
+        d->on.on_room(d->arg);
+}
+
+static void on_patience(void *arg)
+{
+    struct dial *d = arg;
+    struct cl_err why = {0};
+    (void)cl_fail(&why, CL_E_TOOBIG, 0,
+                  "%d connections to this sandbox are open, and none ended for %d s",
+                  UNIT_DIALS_MAX, DIAL_WAIT_S);
+    fail(d, &why);
 }
 
 int dial_start(struct unit *u, uint32_t port, const struct dial_events *events, void *arg,
                struct dial **ret_dial, struct cl_err *err)
 {
-    static const struct guest_stream_events stream_events = {on_frame, on_room, on_close};
     struct dial *d = cl_zalloc(sizeof *d);
     if (!d)
         return cl_fail(err, CL_E_NOMEM, 0, "connection");
-    if (unit_begin_dial(u, err) < 0) {
-        cl_free(d);
+    *d = (struct dial){.turn = {.fn = on_turn, .arg = d},
+                       .on = *events,
+                       .arg = arg,
+                       .port = port,
+                       .touched_ns = cl_now_ns()};
+    cl_list_init(&d->turn.link);
+    cl_buf_init(&d->pending, PENDING_MAX);
+    int waits = cl_timer_init(&d->patience, u->units->loop, on_patience, d, err);
+    if (waits == 0)
+        waits = unit_begin_dial(u, &d->turn, err);
+    if (waits < 0) {
+        destroy(d);
         return -1;
     }
-    *d = (struct dial){
-        .unit = u, .on = *events, .arg = arg, .port = port, .touched_ns = cl_now_ns()};
-    cl_buf_init(&d->pending, PENDING_MAX);
-    Cloche__V1__GuestDial body = CLOCHE__V1__GUEST_DIAL__INIT;
-    body.port = port;
-    GUEST_FRAME(frame, 0, DIAL, dial, &body);
-    if (guest_open(machine_guest(u->machine), &frame, &stream_events, d, &d->stream, err) < 0) {
+    d->unit = u;
+    unit_hold(u);
+    if (waits) {
+        cl_timer_start(&d->patience, DIAL_WAIT_S * CL_NS_PER_S);
+    } else if (open_stream(d, err) < 0) {
         dial_free(d);
         return -1;
     }

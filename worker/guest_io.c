@@ -553,6 +553,7 @@ void guest_free(struct guest *guest, const struct cl_err *why)
     CL_LIST_FOREACH (node, &guest->streams)
         close_stream(CL_LIST_ENTRY(node, struct guest_stream, link),
                      guest->broken ? &guest->why : why);
+    guest->broken = true; /* an on_close may try to open another one */
     run_closes(guest);
     cl_timer_fini(&guest->kick);
     cl_fd_watch_fini(&guest->in_watch);

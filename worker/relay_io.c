@@ -16,7 +16,7 @@ struct relay {
     struct units *units;         /* borrowed */
     Cloche__V1__OpenRelay *what; /* owned */
     struct rpc_call *call;       /* ours until its on_end */
-    struct unit *unit;           /* held */
+    struct unit *unit;           /* held; NULL once a connection does */
     struct exec *exec;           /* of the unit; lives while the unit is held */
     struct unit_waiter unit_waiter;
     struct spool_waiter spool_waiter;
@@ -405,8 +405,12 @@ static void begin_dial(struct relay *r)
     static const struct dial_events events = {dial_event, on_room, dial_end};
     struct cl_err err = {0};
     cl_list_unlink(&r->unit_waiter.link);
-    if (dial_start(r->unit, r->what->dial->port, &events, r, &r->dial, &err) < 0)
+    if (dial_start(r->unit, r->what->dial->port, &events, r, &r->dial, &err) < 0) {
         finish(r, &err);
+        return;
+    }
+    unit_release(r->unit); /* the connection holds it, as no use of it */
+    r->unit = NULL;
 }
 
 /* --- life ------------------------------------------------------------------------------------- */

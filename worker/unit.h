@@ -32,6 +32,7 @@ enum {
     /* Connections to one sandbox's ports.  Whoever has a link to one of them could otherwise take
      * all GUEST_STREAMS_MAX streams, and its owner could neither run nor stop anything. */
     UNIT_DIALS_MAX = 32,
+    UNIT_DIALS_WAIT_MAX = 64, /* for one of these; each may hold a message of its client */
     /* Under way on a worker.  Each may hold a copy of its sandbox's memory: without it one tenant
      * could make the host run out. */
     UNITS_FORKS_MAX = 16,
@@ -86,8 +87,10 @@ struct unit {
     struct watch network;                /* what its cloche-net told of its network */
     uint64_t sent_bytes, received_bytes; /* over it */
     struct cl_timer timer;               /* idle TTL, hard end, later the hour of output */
-    unsigned users;                      /* relays that hold it */
-    unsigned n_dials;       /* of those, the ones of open connections: no use by themselves */
+    unsigned users;                      /* relays and connections that hold it */
+    unsigned n_dials;                    /* of those, open connections: no use by themselves */
+    struct cl_list dials_waiting; /* of struct unit_waiter, for their turn, first come first */
+    unsigned n_dials_waiting;
     struct cl_list waiters; /* of struct unit_waiter: told at each change */
     struct cl_list changes; /* of struct unit_change: pause or resume, under way */
     struct cl_list resumes; /* ... to be resumed as soon as it is paused */
@@ -202,9 +205,11 @@ int unit_exec(struct unit *u, const Cloche__V1__ExecStartCommand *start, struct 
  */
 int unit_begin_code(struct unit *u, struct cl_err *err) CL_MUST;
 /* One more connection to its ports, until unit_end_dial(), by one who holds it: checks that it
- * runs, that its agent knows that (UNIMPL), and how many there are (TOOBIG). */
-int unit_begin_dial(struct unit *u, struct cl_err *err) CL_MUST;
-void unit_end_dial(struct unit *u);
+ * runs, and that its agent knows that (UNIMPL).  1: so many are open that it waits in line until
+ * turn->fn is called, from inside the unit_end_dial() of another; TOOBIG when the line is full. */
+int unit_begin_dial(struct unit *u, struct unit_waiter *turn, struct cl_err *err) CL_MUST;
+/* It is over, or leaves the line. */
+void unit_end_dial(struct unit *u, struct unit_waiter *turn);
 /* A client that followed this exec is gone. */
 void unit_client_left(struct unit *u, const char *exec_id);
 /* "" = the job's process.  NULL when there is none. */

@@ -538,6 +538,7 @@ int unit_new(struct units *us, const Cloche__V1__Assign *assign, struct unit **r
     cl_list_init(&u->waiters);
     cl_list_init(&u->changes);
     cl_list_init(&u->resumes);
+    cl_list_init(&u->dials_waiting);
     if (cl_timer_init(&u->timer, us->loop, on_timer, u, err) < 0 ||
         cl_map_put(us->by_id, assign->unit_id, u, err) < 0) {
         unit_free(u);
@@ -889,26 +890,49 @@ int unit_begin_code(struct unit *u, struct cl_err *err)
     return 0;
 }
 
-int unit_begin_dial(struct unit *u, struct cl_err *err)
+int unit_begin_dial(struct unit *u, struct unit_waiter *turn, struct cl_err *err)
 {
     if (unit_check_runs(u, err) < 0)
         return -1;
     if (!machine_dials(u->machine))
         return cl_fail(err, CL_E_UNIMPL, 0,
                        "the template's agent is older than ports: build the template again");
-    if (u->n_dials >= UNIT_DIALS_MAX)
-        return cl_fail(err, CL_E_TOOBIG, 0, "%d connections to this sandbox are open already",
-                       UNIT_DIALS_MAX);
-    u->n_dials++;
+    if (u->n_dials >= UNIT_DIALS_MAX && u->n_dials_waiting >= UNIT_DIALS_WAIT_MAX)
+        return cl_fail(err, CL_E_TOOBIG, 0,
+                       "%d connections to this sandbox are open already, and %d wait",
+                       UNIT_DIALS_MAX, UNIT_DIALS_WAIT_MAX);
     unit_touch(u);
-    return 0;
+    if (u->n_dials < UNIT_DIALS_MAX) {
+        u->n_dials++;
+        return 0;
+    }
+    cl_list_push(&u->dials_waiting, &turn->link);
+    u->n_dials_waiting++;
+    return 1;
 }
 
-void unit_end_dial(struct unit *u)
+static void leave_line(struct unit *u, struct unit_waiter *turn)
 {
-    CL_ASSERT(u->n_dials > 0);
-    u->n_dials--;
+    cl_list_unlink(&turn->link);
+    u->n_dials_waiting--;
+}
+
+void unit_end_dial(struct unit *u, struct unit_waiter *turn)
+{
     unit_touch(u);
+    if (!cl_list_empty(&turn->link)) {
+        leave_line(u, turn);
+        return;
+    }
+    CL_ASSERT(u->n_dials > 0);
+    struct cl_list *first = u->dials_waiting.next;
+    if (cl_list_empty(&u->dials_waiting)) {
+        u->n_dials--;
+        return;
+    }
+    struct unit_waiter *next = CL_LIST_ENTRY(first, struct unit_waiter, link); /* has the place */
+    leave_line(u, next);
+    next->fn(next->arg);
 }
 
 struct exec *unit_find_exec(struct unit *u, const char *id)

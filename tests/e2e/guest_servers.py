@@ -121,8 +121,12 @@ class Page(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Pages(http.server.ThreadingHTTPServer):
+    request_queue_size = 64
+
+
 for number, how in MANNERS.items():
     serve(number, how)
-threading.Thread(target=http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Page).serve_forever, daemon=True).start()
+threading.Thread(target=Pages(("127.0.0.1", 8000), Page).serve_forever, daemon=True).start()
 print("ready", flush=True)
 time.sleep(float(sys.argv[1]) if len(sys.argv) > 1 else 3600)

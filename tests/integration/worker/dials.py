@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Connections to ports of guests, as a worker relays them: flow, ends, errors, limits, idleness and rest."""
 import os
+import sys
 import time
 
 from made_up_scheduler import Scheduler, pb, until, wpb
@@ -9,7 +10,7 @@ from harness import MIB, SECOND, Suite
 suite = Suite("dials")
 check, equal = suite.check, suite.equal
 INVALID, EXHAUSTED, STATE, UNAVAILABLE = 3, 8, 9, 14
-DIALS_MAX = 32
+DIALS_MAX, WAITING_MAX = 32, 64
 # Ports: 1 echo; 2 its own 5 MiB, then what it was given by its sum; 3 a reset; 4 what it hears at the end, to a file; 5 slow
 SERVERS = r"""
 use strict; use Socket qw(:all); use Errno qw(:POSIX); $SIG{PIPE} = 'IGNORE'; $SIG{CHLD} = 'IGNORE';
@@ -119,14 +120,41 @@ def a_sandbox_has_so_many_connections(s):
     box = served(s)
     relays = [dial(s, box, ECHO) for _ in range(DIALS_MAX)]
     check("all are connected", all(r.awaits(lambda r: r.connected) for r in relays))
-    equal("one more", dial(s, box, ECHO).end(), (EXHAUSTED, f"{DIALS_MAX} connections to this sandbox are open already"))
+    early = [dial(s, box, port) for port in (ECHO, NOBODY, ECHO, ECHO)]
+    for r in early:
+        r.send(b"early ")
+    check("those after them wait", not early[0].awaits(lambda r: r.connected or r.done, 1), early[0].done)
     check("commands still run", s.run(box, "true"))
+    early.pop(2).leave()
     relays.pop().leave()
-    check("one less makes room", until(lambda: dial(s, box, NOBODY).end()[0] == STATE, 5))
-    for r in relays:
+    check("one less lets the first of them in, with what it sent", early[0].awaits(lambda r: r.data == b"early "), early[0].data)
+    early[0].send(eof=True)
+    equal("its end lets in the next, and who left is passed over", early[1].end(), (STATE, f"nobody listens on port {NOBODY} in the sandbox"))
+    check("... whose end does the same", early[2].awaits(lambda r: r.data == b"early "), early[2].data)
+
+    began = time.monotonic()
+    late = dial(s, box, ECHO)
+    line = [dial(s, box, ECHO) for _ in range(WAITING_MAX - 1)]
+    refused = dial(s, box, ECHO)
+    equal("a line has its end", refused.end(), (EXHAUSTED, f"{DIALS_MAX} connections to this sandbox are open already, and {WAITING_MAX} wait"))
+    line.pop().leave()
+    last = dial(s, box, ECHO)
+    check("... which moves up when one leaves it", not last.awaits(lambda r: r.done, 1), last.done)
+    for r in line:
+        r.leave()
+    equal("nobody waits for ever", late.end(60), (EXHAUSTED, f"{DIALS_MAX} connections to this sandbox are open, and none ended for 20 s"))
+    check("... but a while", time.monotonic() - began > 19)
+    last.end(60)
+    for r in relays + early[2:]:
         r.send(eof=True)
-    check("all end in order", all(ended(r) == (0, "") for r in relays))
+    check("all end in order", all(ended(r) == (0, "") for r in relays + early[2:]))
+
+    relays = [dial(s, box, ECHO) for _ in range(DIALS_MAX)]
+    check("all are connected again", all(r.awaits(lambda r: r.connected) for r in relays))
+    late = dial(s, box, ECHO)
+    check("one waits", not late.awaits(lambda r: r.done, 0.5), late.done)
     s.end(box)
+    check("a sandbox that ends takes those with it that wait", late.end()[0] in (STATE, UNAVAILABLE), late.done)
 
 
 @suite.scenario
@@ -179,7 +207,7 @@ def a_connection_outlives_the_rest_of_its_sandbox(s):
 def main():
     s = Scheduler()
     s.tails = lambda: ""
-    suite.play(s, os.environ.get("CLOCHE_ONLY"))
+    suite.play(s, sys.argv[1:])
     equal("the worker ends in order", s.stop(), 0)
     suite.finish()
 

@@ -69,7 +69,7 @@ class Scheduler:
         self.out, self.relays, self.answers = queue.Queue(), {}, {}
         self.started, self.ended, self.idle, self.n = {}, {}, [], 0
         self.hello, self.mark = threading.Event(), f"dials-{os.getpid()}"
-        self.server = grpc.server(futures.ThreadPoolExecutor(80))
+        self.server = grpc.server(futures.ThreadPoolExecutor(160))
         self.server.add_generic_rpc_handlers((self,))
         self.server.add_insecure_port(f"unix:{self.dir}/worker.sock")
         self.server.start()
