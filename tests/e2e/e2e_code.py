@@ -10,14 +10,10 @@ import tempfile
 import threading
 import time
 
-from harness import BUILD, IMAGES, MIB, SECOND, Suite, code_of, error_of, pb, sha256, soon, until
+from harness import BUILD, MIB, SECOND, Suite, code_of, error_of, has_image, pb, sha256, soon, until
 
 suite = Suite("code")
 check, equal = suite.check, suite.equal
-
-
-def has_image(name):
-    return (IMAGES / name / "current" / "manifest.json").exists()
 
 
 class Cell:

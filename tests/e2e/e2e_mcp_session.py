@@ -13,11 +13,11 @@ import threading
 import time
 import zlib
 
-from harness import BUILD, IMAGES, Suite, folder, pb, skip, soon, until
+from harness import BUILD, IMAGES, Suite, folder, has_image, pb, skip, soon, until
 from issuer import RULES, Issuer, key_set
 from mcp_client import LEGACY, Mcp
 
-if not (IMAGES / "code" / "current" / "manifest.json").exists():
+if not has_image("code"):
     skip(f"no template code in {IMAGES}: images/build.sh code (CI=true ./test.sh builds it)")
 suite = Suite("mcp_session")
 check, equal = suite.check, suite.equal

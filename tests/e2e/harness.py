@@ -397,6 +397,14 @@ daemonize no
 """
 
 
+def has_image(name):
+    """Whether it is there; one that test.sh is building is waited for."""
+    builder = IMAGES / f".{name}.building"
+    while read_text(builder).strip() and pathlib.Path("/proc", read_text(builder).strip()).exists():
+        time.sleep(1)
+    return (IMAGES / name / "current" / "manifest.json").exists()
+
+
 def is_long():
     """Whether this run has the time for what is long and seldom breaks: ./test.sh alone shall stay short."""
     return os.environ.get("CI") == "true" or LONG
