@@ -40,7 +40,9 @@ const struct cli_command host_commands[] = {
      "  cloche up --listen 0.0.0.0:7443          # TLS; `cloche status` names the CA file\n"
      "  cloche up --state-dir /srv/a --run-dir /run/a   # a second instance\n",
      SPEC(up_opts, 0, 0), cmd_up, false},
-    {"down", "[OPTIONS]", "end Cloche on this host", "Drains for at most 10 s, then kills.\n",
+    {"down", "[OPTIONS]", "end Cloche on this host",
+     "Sandboxes that run are paused, and go on at the next `cloche up`; jobs end.\nTakes at most "
+     "30 s, then kills.\n",
      SPEC(dir_opts, 0, 0), cmd_down, false},
     {"status", "[--json]", "what runs here",
      "Exit code 0 when it runs, 1 when not.\n\n  cloche status --json | jq -r .driver\n",

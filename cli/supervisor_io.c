@@ -26,9 +26,11 @@ enum { CRASHES_MAX = 3, FDS_WANTED = 65536, LISTEN_FD = 3 };
 #define BACKOFF_MAX_NS (10 * CL_NS_PER_S)
 #define STABLE_NS (30 * CL_NS_PER_S)
 #define START_MAX_NS (30 * CL_NS_PER_S)
-#define DRAIN_NS (9500 * CL_NS_PER_MS) /* `down` promises 10 s */
+#define DRAIN_NS \
+    (29500 * CL_NS_PER_MS) /* `down` promises 30 s, of which a worker's pauses have 20 */
 #define LOG_MAX_BYTES (16 * CL_MIB)
 
+enum { LEFTOVER_POLLS = 600, LEFTOVER_POLL_US = 50 * 1000 };
 enum sup_state { SUP_STARTING = 1, SUP_RUNNING, SUP_STOPPING, SUP_DONE };
 
 struct supervisor;
@@ -352,7 +354,8 @@ static void on_poll(void *arg)
  * ------------------------------------------------------------------------------------------------
  */
 
-/* What a supervisor that was killed left behind ends within seconds; do not start over it. */
+/* What a supervisor that was killed left behind ends as soon as its sandboxes are paused; do not
+ * start over it. */
 static void wait_for_leftovers(const struct plan *p)
 {
     json_t *old = supervisor_state(p->paths.run);
@@ -361,14 +364,14 @@ static void wait_for_leftovers(const struct plan *p)
         pid_t pid = (pid_t)json_integer_value(json_object_get(json_array_get(list, i), "pid"));
         char link[64], exe[PATH_TEXT] = "";
         (void)snprintf(link, sizeof link, "/proc/%d/exe", (int)pid);
-        for (int k = 0; pid > 1 && k < 100; k++) {
+        for (int k = 0; pid > 1 && k < LEFTOVER_POLLS; k++) {
             ssize_t n = readlink(link, exe, sizeof exe - 1);
             exe[n > 0 ? n : 0] = '\0';
             if (!strstr(exe, "/cloche-") && !strstr(exe, "/redis-"))
                 break;
-            if (k == 99)
+            if (k == LEFTOVER_POLLS - 1)
                 (void)kill(pid, SIGKILL);
-            (void)usleep(50 * 1000);
+            (void)usleep(LEFTOVER_POLL_US);
         }
     }
     json_decref(old);

@@ -1,6 +1,7 @@
 /* cli/up.c - `cloche up`, `down`, `status`. */
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,7 +27,7 @@ enum {
     READY_FD = 3,
     LINE_MAX_TEXT = 1024,
     DOWN_QUIET_MS = 2000,
-    DOWN_MAX_MS = 15000,
+    DOWN_MAX_MS = 35000,
     REEXEC_ARGS = 32
 };
 #define STATUS_NS (15 * CL_NS_PER_S)
@@ -208,6 +209,18 @@ static bool ends_within(int pidfd, int ms)
 }
 
 /* Its end is that of its process, not of its lock, which it gives back a little before. */
+/* Records of paused sandboxes: wrk_ID/sbx_ID in the folder of the plan. */
+static void say_paused(const struct cli_paths *p)
+{
+    char pattern[PATH_TEXT];
+    glob_t found = {0};
+    path_join(pattern, p->run, "paused/wrk_*/sbx_*");
+    size_t n = glob(pattern, GLOB_NOSORT, NULL, &found) == 0 ? found.gl_pathc : 0;
+    globfree(&found);
+    if (n > 0)
+        cli_say("%zu paused %s for `cloche up`", n, n == 1 ? "sandbox waits" : "sandboxes wait");
+}
+
 int cmd_down(const struct cli_opts *o, const struct args *a)
 {
     (void)a;
@@ -232,14 +245,17 @@ int cmd_down(const struct cli_opts *o, const struct args *a)
             "the supervisor cannot be signalled\nrun this as the user who ran `cloche up`");
     if (err.code != CL_OK)
         return cli_report(&err);
-    if (ends_within(fd, DOWN_QUIET_MS))
-        return EXIT_OK;
-    cli_say("waiting for running work to end");
-    if (ends_within(fd, DOWN_MAX_MS - DOWN_QUIET_MS))
-        return EXIT_OK;
-    (void)pidfd_send_signal(fd, SIGKILL, NULL, 0); /* its children end with it */
-    (void)ends_within(fd, DOWN_QUIET_MS);
-    cli_say("the supervisor did not end in time and was killed");
+    bool has_ended = ends_within(fd, DOWN_QUIET_MS);
+    if (!has_ended) {
+        cli_say("waiting for sandboxes to be paused and jobs to end");
+        has_ended = ends_within(fd, DOWN_MAX_MS - DOWN_QUIET_MS);
+    }
+    if (!has_ended) {
+        (void)pidfd_send_signal(fd, SIGKILL, NULL, 0); /* its children end with it */
+        (void)ends_within(fd, DOWN_QUIET_MS);
+        cli_say("the supervisor did not end in time and was killed");
+    }
+    say_paused(&p);
     return EXIT_OK;
 }
 

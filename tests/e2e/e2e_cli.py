@@ -15,7 +15,7 @@ import tempfile
 import time
 import urllib.request
 
-from harness import BUILD, DRIVER, DRIVERS, IMAGES, Suite, is_alive, skip, soon
+from harness import BUILD, DRIVER, DRIVERS, IMAGES, Suite, is_alive, skip, soon, until
 
 suite = Suite("cli")
 check, equal = suite.check, suite.equal
@@ -322,7 +322,11 @@ def goes_down(c):
     box = c("sandbox", "create", "base").stdout.decode().strip()
     exits("a file in a sandbox", c("exec", box, "--", "sh", "-c", "echo kept > /tmp/file"), 0)
     exits("that is paused", c("sandbox", "pause", box), 0)
-    exits("down ends it", c("down"), 0)
+    awake = c("sandbox", "create", "base").stdout.decode().strip()
+    exits("a file in another", c("exec", awake, "--", "sh", "-c", "echo awake > /tmp/file"), 0)
+    down = c("down")
+    exits("down ends it", down, 0)
+    check("… and says what waits", b"wait for `cloche up`" in down.stderr, down.stderr)
     left = [one for one in s["processes"] if is_alive(one["pid"])]
     check("no process is left", not left, left)
     check("status says that it is down", c("status").returncode != 0)
@@ -331,6 +335,8 @@ def goes_down(c):
     exits("and works", c("run", "base", "--", "echo", "again"), 0, b"again\n")
     exits("what was paused goes on", c("sandbox", "resume", box), 0)
     exits("with all it had", c("exec", box, "--", "cat", "/tmp/file"), 0, b"kept\n")
+    check("what ran goes on by itself", until(lambda: c.json("sandbox", "get", awake)["state"] == "running", 60))
+    exits("… with all it had", c("exec", awake, "--", "cat", "/tmp/file"), 0, b"awake\n")
     exits("and goes down", c("down"), 0)
 
 
