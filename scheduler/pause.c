@@ -202,6 +202,7 @@ static void succeed(struct resting *x)
     move_calls(&x->calls, &calls);
     u->paused = x->pauses;
     u->paused_idle = x->pauses && x->for_idle;
+    u->stays_paused = x->pauses && x->asker != ASKED_BY_WORKER;
     u->rest_unsure = false;
     u->image_bytes = x->pauses ? x->image_bytes : 0;
     u->kept_until_ns = x->pauses ? x->kept_until_ns : 0;
@@ -237,6 +238,15 @@ static void refuse_idle(struct unit *u, const struct cl_err *err)
     unit_expire(u);
 }
 
+/* Its tenant has used meanwhile what it would need: it rests until somebody resumes it. */
+static void refuse_to_go_on(struct unit *u, const struct cl_err *err)
+{
+    const struct audit_field fields[] = {AUDIT_STR("dimension", err->subject),
+                                         AUDIT_STR("method", "worker"), AUDIT_STR("unit", u->id)};
+    u->stays_paused = true;
+    unit_emit(u, AUDIT_QUOTA_REFUSED, fields, CL_COUNT(fields));
+}
+
 static void refuse(struct resting *x, const struct cl_err *err)
 {
     struct cl_err why = *err; /* it may be x's */
@@ -249,6 +259,8 @@ static void refuse(struct resting *x, const struct cl_err *err)
         api_fail(x->a, err);
     else if (x->asker == ASKED_BY_IDLENESS && cl_list_empty(&calls))
         refuse_idle(x->u, err);
+    else if (x->asker == ASKED_BY_WORKER && err->code == CL_E_QUOTA && err->subject[0])
+        refuse_to_go_on(x->u, err);
     end(x);
     if (runs)
         go_on(&calls);
@@ -443,6 +455,8 @@ static int check_pause(const struct unit *u, struct cl_err *err)
 static bool use_wakes(const struct unit *u)
 {
     const struct resting *x = u->resting;
+    if (x && !x->pauses && x->asker == ASKED_BY_WORKER)
+        return true; /* it is about to go on */
     return u->record->wake_on_use && (x && x->pauses ? x->for_idle : u->paused && u->paused_idle);
 }
 
@@ -460,6 +474,7 @@ void sandbox_pause(struct api_call *a)
         return;
     /* One that a use would wake is paused by a client from now on: its worker is told. */
     if (u->paused && !u->resting && !use_wakes(u)) {
+        u->stays_paused = true;
         reply_paused(a, u);
         return;
     }
@@ -671,6 +686,14 @@ static bool is_kept_longer(const struct unit *u, const Cloche__V1__RunningUnit *
     return m->paused && m->kept && cl_wall_ns() + left_ns(m->expires_unix_ns) > u->kept_until_ns;
 }
 
+/* It ran when its worker was stopped, which is there again. */
+static void let_go_on(struct unit *u)
+{
+    struct resting *x = begin(u, false, ASKED_BY_WORKER, NULL);
+    if (x)
+        note_resume(x, false, on_resume_noted);
+}
+
 void unit_rest_told(struct unit *u, const Cloche__V1__RunningUnit *m)
 {
     if (u->phase != PHASE_RUNNING || !u->started || u->kind != BOOKS_SANDBOX || u->resting)
@@ -678,6 +701,8 @@ void unit_rest_told(struct unit *u, const Cloche__V1__RunningUnit *m)
     if (m->paused == u->paused && !u->rest_unsure && !is_kept_longer(u, m)) {
         u->image_bytes = m->paused ? m->image_bytes : 0; /* the books do not keep these */
         u->paused_idle = m->paused && m->paused_for_idle;
+        if (m->goes_on && !u->stays_paused)
+            let_go_on(u);
         return;
     }
     struct resting *x = begin(u, m->paused, ASKED_BY_WORKER, NULL);

@@ -109,7 +109,8 @@ struct unit {
     enum phase phase;
     bool started;             /* user code may have run in this attempt */
     bool paused, paused_idle; /* its VM is at rest; for being idle: no client asked for it */
-    bool rest_unsure; /* the books may say otherwise of that: its worker's next word settles it */
+    bool stays_paused; /* one that its worker's stop paused: it does not go on by itself any more */
+    bool rest_unsure;  /* the books may say otherwise of that: its worker's next word settles it */
     bool cancel;
     bool unconfirmed;               /* its worker's newest Hello did not name it */
     bool refuse_over_quota;         /* a sandbox: nobody knows its id yet */

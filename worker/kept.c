@@ -100,6 +100,7 @@ static void fill(struct row *row, const struct kept_source *s)
     m->scratch_bytes = s->machine->scratch_bytes;
     m->expires_unix_ns = s->expires_unix_ns;
     m->paused_for_idle = s->paused_for_idle;
+    m->goes_on = s->goes_on;
     m->code_started = s->machine->code_started;
     m->cpu_ns = s->machine->cpu_ns;
     m->unwatched = text_of(s->machine->unwatched);

@@ -27,7 +27,7 @@ struct kept_source {
     const Cloche__V1__Assign *assign;
     const struct machine_kept *machine;
     uint64_t expires_unix_ns;
-    bool paused_for_idle;
+    bool paused_for_idle, goes_on;
     const struct watch *watch, *network;
     uint64_t sent_bytes, received_bytes;
 };

@@ -18,6 +18,9 @@ const struct cl_conf_row worker_conf_rows[] = {
      "folder for the keys of what paused sandboxes left: in memory (tmpfs), and they outlive this "
      "worker; on a disk, and they outlive the host's start; none: they end with this worker; "
      "default: /run/cloche-paused (root), $XDG_RUNTIME_DIR/cloche-paused, or none"},
+    {"worker", "pause-on-stop", CL_CONF_BOOL, AT(pause_on_stop), "yes", 0, 0, true,
+     "when this worker is stopped, pause the sandboxes that run, so that they go on with the next "
+     "one; without paused-keys, or with no, they end"},
     {"worker", "instance", CL_CONF_STRING, AT(instance), "default", 0, 0, false,
      "name in cgroup paths"},
     {"worker", "template-dir", CL_CONF_STRING, AT(template_dir), "/var/lib/cloche/templates", 0, 0,

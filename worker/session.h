@@ -44,6 +44,10 @@ void session_set_tls(struct session *s, SSL_CTX *tls);
 void session_set_disk_reserve(struct session *s, uint64_t bytes);
 /* Take no more work (drain). */
 void session_close_for_work(struct session *s, const char *why);
+/* Tell the scheduler at once how the units are; not while there is none. */
+void session_renew_now(struct session *s);
+/* The scheduler has answered all that it was told of them, or is gone. */
+bool session_is_renewed(const struct session *s);
 /* The unit events to give to the units; arg is the session. */
 extern const struct unit_events session_unit_events;
 /* The pool changed. */

@@ -40,6 +40,7 @@ struct session {
     struct commands commands;
     struct cl_timer load, renew, reconnect;
     uint64_t renew_sent_ns; /* when the newest renewal left: its answer counts from there */
+    unsigned n_unanswered;  /* renewals of this call */
     uint64_t self_kill_ns, renew_every_ns;
     uint64_t awake_ns;      /* when the load timer ran last */
     char closed[128];       /* why no new work is taken; "" = open */
@@ -379,6 +380,7 @@ static void describe(const struct unit *u, Cloche__V1__RunningUnit *row)
     row->image_bytes = unit_image_bytes(u);
     row->paused_for_idle = row->paused && u->paused_for_idle;
     row->kept = row->paused && u->is_kept;
+    row->goes_on = row->paused && u->goes_on && !u->units->stopping;
     if (!u->machine)
         return;
     const struct vm_driver *driver = machine_template(u->machine)->driver;
@@ -405,11 +407,24 @@ static void send_renew(void *arg)
         return;
     s->renew_sent_ns = cl_now_ns();
     SESSION_REQUEST(body, RENEW, renew, &m);
+    s->n_unanswered++;
     (void)send_body(s, &body);
+}
+
+void session_renew_now(struct session *s)
+{
+    if (s->greeted)
+        send_renew(s);
+}
+
+bool session_is_renewed(const struct session *s)
+{
+    return !s->greeted || s->n_unanswered == 0;
 }
 
 static void on_renewed(struct session *s, const Cloche__V1__RenewAck *ack)
 {
+    s->n_unanswered -= s->n_unanswered > 0;
     for (size_t i = 0; i < ack->n_lease_ids; i++) {
         struct unit *u = units_find_lease(s->o.units, ack->lease_ids[i]);
         if (u && unit_is_live(u))
@@ -597,6 +612,7 @@ static void on_end(struct rpc_call *call, const struct cl_err *status, void *arg
         log_event(LOG_DISCONNECTED, "peer=scheduler text='%s'", text);
     (void)snprintf(s->said, sizeof s->said, "%s", text);
     s->greeted = false;
+    s->n_unanswered = 0;
     commands_fini(&s->commands);
     commands_init(&s->commands);
     cl_timer_start(&s->reconnect, RECONNECT_MS * CL_NS_PER_MS);

@@ -76,6 +76,7 @@ struct unit {
     uint64_t idle_since_ns; /* it passed, and the sandbox is to be paused then; 0 = it did not */
     uint64_t keep_ns;       /* how long it is kept once it is paused */
     bool paused_for_idle;   /* or is about to be: no client asked for it */
+    bool goes_on;           /* only its worker's stop paused it: it resumes when there is one */
     bool is_kept;           /* PAUSED: there is a record of it (worker/kept.h) */
     bool is_left;           /* to the next worker: nobody hears of its end */
     bool has_room;          /* counted as used */
@@ -133,6 +134,7 @@ struct units {
     uint64_t used_vcpu_milli, used_memory_mib;
     uint32_t used_slots;
     unsigned n_forks; /* under way */
+    bool stopping;    /* the worker is */
     uint64_t keep_ns; /* of output */
     struct watch_limits watch_limits;
     const struct vm_net_settings *net; /* borrowed */

@@ -688,7 +688,11 @@ int unit_check_runs(const struct unit *u, struct cl_err *err)
         return 0;
     case UNIT_PAUSING:
     case UNIT_PAUSED:
-        return cl_fail(err, CL_E_STATE, 0, "the sandbox is paused; resume it first");
+        return u->goes_on
+                   ? cl_fail(err, CL_E_UNAVAILABLE, 0,
+                             "the sandbox is paused while its worker is started anew, and goes on "
+                             "soon")
+                   : cl_fail(err, CL_E_STATE, 0, "the sandbox is paused; resume it first");
     case UNIT_RESUMING:
         return cl_fail(err, CL_E_STATE, 0, "the sandbox is being resumed; try again in a moment");
     case UNIT_CLAIMING:
@@ -733,6 +737,7 @@ _Static_assert(offsetof(struct unit, link) == 0, "units_check_paused() relies on
 
 static void run_again(struct unit *u)
 {
+    u->goes_on = false;
     set_state(u, UNIT_RUNNING);
     unit_touch(u);
 }
@@ -822,6 +827,7 @@ static void has_paused(void *arg, const struct cl_err *err)
 int unit_pause(struct unit *u, const Cloche__V1__PauseCommand *pause, struct unit_change *change,
                struct cl_err *err)
 {
+    u->goes_on = false;
     if (u->state == UNIT_PAUSED) {
         u->paused_for_idle &= pause->if_idle;
         unit_keep_again(u);

@@ -47,6 +47,7 @@ static int write_record(struct unit *u, struct cl_err *err)
         .machine = &machine,
         .expires_unix_ns = cl_wall_ns() + (u->expires_ns > now ? u->expires_ns - now : 0),
         .paused_for_idle = u->paused_for_idle,
+        .goes_on = u->goes_on,
         .watch = &u->watch,
         .network = &u->network,
         .sent_bytes = u->sent_bytes,
@@ -217,6 +218,7 @@ static void take_numbers(struct unit *u, const Cloche__V1__KeptSandbox *m)
     uint64_t left = m->expires_unix_ns > wall ? m->expires_unix_ns - wall : 0;
     u->expires_ns = cl_now_ns() + left;
     u->paused_for_idle = m->paused_for_idle;
+    u->goes_on = m->goes_on;
     u->code_started = m->code_started;
     kept_watch(m->watch, &u->watch);
     kept_watch(m->network, &u->network);

@@ -24,6 +24,7 @@
 #include "worker/qemu.h"
 #include "worker/seccomp.h"
 #include "worker/session.h"
+#include "worker/stop.h"
 
 enum {
     VCPUS_PER_CPU = 8, /* guests sleep most of the time */
@@ -57,7 +58,8 @@ struct worker {
     struct cl_timer templates; /* while one is missing */
     bool templates_said;       /* which are missing was logged */
     struct clock_watch clock;
-    struct cl_timer stopping;
+    struct stop stop;
+    struct cl_timer stopping; /* until the last VM is gone */
     void (*done)(void *arg);
     void *done_arg;
 };
@@ -542,22 +544,30 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
     return 0;
 }
 
+static void on_units_left(void *arg)
+{
+    struct worker *w = arg;
+    cl_timer_start(&w->stopping, 0);
+}
+
 void worker_stop(struct worker *w, void (*done)(void *arg), void *arg)
 {
+    struct cl_err err = {0};
     w->done = done;
     w->done_arg = arg;
     session_close_for_work(w->session, "it is shutting down");
-    CL_LIST_FOREACH (node, &w->units.all) {
-        struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
-        if (u->is_kept)
-            unit_leave(u);
-        else
-            unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED, CLOCHE__V1__REASON__REASON_WORKER_LOST,
-                     "its worker was shut down");
-    }
     cl_timer_stop(&w->templates);
     pool_stop(w->pool);
-    cl_timer_start(&w->stopping, 0);
+    w->stop = (struct stop){.loop = w->loop,
+                            .units = &w->units,
+                            .session = w->session,
+                            .pauses = w->o->pause_on_stop && w->record_dir[0],
+                            .done = on_units_left,
+                            .arg = w};
+    if (stop_begin(&w->stop, &err) < 0) {
+        log_event(LOG_STOPPED, "text='%s'", err.text);
+        done(arg);
+    }
 }
 
 void worker_free(struct worker *w)
@@ -568,6 +578,7 @@ void worker_free(struct worker *w)
     pool_free(w->pool);
     units_fini(&w->units);
     clock_watch_fini(&w->clock);
+    stop_fini(&w->stop);
     cl_timer_fini(&w->stopping);
     cl_timer_fini(&w->templates);
     metrics_server_free(w->metrics_server);

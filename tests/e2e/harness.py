@@ -488,7 +488,7 @@ class Cluster:
             (state / "id").write_text(worker_id)
         if self.user is not None:
             os.chown(state, self.user, self.user)
-        argv = [BUILD / "cloche-worker", "--scheduler", target or f"unix:{self.dir}/worker.sock", "--state-dir", state, "--paused-keys", self.dir / "keys",
+        argv = [BUILD / "cloche-worker", "--scheduler", target or f"unix:{self.dir}/worker.sock", "--state-dir", state, "--paused-keys", self.dir / "keys", "--pause-on-stop=no",
                 "--template-dir", IMAGES, "--template-key", self.dir / "signing.pub", "--templates", self.templates,
                 "--instance", self.instance(n), "--warm", self.warm, "--slots", self.slots, "--vcpus", VCPUS, "--memory", MEMORY,
                 "--vm-uid-base", self.uid_base + n * 0x800, "--driver", "auto" if self.user else isolating_drivers(), *self.worker_args, *extra]
