@@ -18,7 +18,7 @@ enum {
     PROTOCOL_MINOR = 3, /* 1: UnitWatched, 2: networks, 3: pause */
     LOAD_EVERY_S = 5,
     LOAD_SOON_MS = 100, /* at most ten a second */
-    RENEW_MAX = 1000,
+    RENEW_MAX = 1000,   /* of one message: as many as the books renew at once */
     RECONNECT_MS = 300,
     WATCHED_QUEUE_MAX = 1024 * 1024, /* of 16 MiB: guests must not be able to end the session */
 };
@@ -388,6 +388,14 @@ static void describe(const struct unit *u, Cloche__V1__RunningUnit *row)
     row->guest_separation = unit_separation(driver->is_shared);
 }
 
+static void send_renewal(struct session *s, Cloche__V1__RenewLeases *m)
+{
+    SESSION_REQUEST(body, RENEW, renew, m);
+    s->n_unanswered++;
+    (void)send_body(s, &body);
+    m->n_leases = 0;
+}
+
 static void send_renew(void *arg)
 {
     struct session *s = arg;
@@ -395,20 +403,19 @@ static void send_renew(void *arg)
     Cloche__V1__RenewLeases m = CLOCHE__V1__RENEW_LEASES__INIT;
     m.leases = list;
     cl_timer_start(&s->renew, s->renew_every_ns);
+    s->renew_sent_ns = cl_now_ns();
     CL_LIST_FOREACH (node, &s->o.units->all) {
         struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
-        if (!unit_is_live(u) || m.n_leases >= RENEW_MAX)
+        if (!unit_is_live(u))
             continue;
+        if (m.n_leases == RENEW_MAX)
+            send_renewal(s, &m);
         describe(u, &rows[m.n_leases]);
         list[m.n_leases] = &rows[m.n_leases];
         m.n_leases++;
     }
-    if (m.n_leases == 0)
-        return;
-    s->renew_sent_ns = cl_now_ns();
-    SESSION_REQUEST(body, RENEW, renew, &m);
-    s->n_unanswered++;
-    (void)send_body(s, &body);
+    if (m.n_leases > 0)
+        send_renewal(s, &m);
 }
 
 void session_renew_now(struct session *s)
