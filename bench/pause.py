@@ -5,7 +5,7 @@ usage: bench/pause.py [--build DIR] [--rounds N] [DRIVER...]      (default: buil
 
 Each round asks each driver's two sandboxes of `python`, one that holds a list and one that holds 64 MiB of random bytes, to
 pause and to resume; times are those of the API call, over a unix socket.  `first word` is from the call of Resume to the
-result of a cell that asks for the variable.  Environment: CLOCHE_IMAGES (out/images).  As root.
+result of a cell that asks for the variable.  Then come restarts of workers with one paused, and with several that run.  Environment: CLOCHE_IMAGES (out/images).  As root.
 """
 import argparse
 import os
@@ -18,6 +18,8 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--build", default="build")
 parser.add_argument("--rounds", type=int, default=20)
 parser.add_argument("--restarts", type=int, default=5, help="of each worker, with a sandbox paused")
+parser.add_argument("--stops", type=int, default=5, help="of each worker, with sandboxes that run")
+parser.add_argument("--boxes", type=int, default=12, help="of these")
 parser.add_argument("drivers", nargs="*", default=["kvm/xenpv-shared", "kvm/xenpv", "qemu/tcg"])
 args = parser.parse_args()
 REPO = pathlib.Path(__file__).resolve().parents[1]
@@ -33,7 +35,7 @@ class Rig:
     def __init__(self, driver):
         harness.DRIVER, self.name = driver, driver
         harness.isolating_drivers.cache_clear()
-        self.cluster = Cluster("pause", templates="python")
+        self.cluster = Cluster("pause", templates="python", worker_args=("--pause-on-stop=yes",))
         self.client = self.cluster.start().admin
         self.boxes, self.got = {}, {}
         for name, code in HOLDS.items():
@@ -72,6 +74,7 @@ class Rig:
     def restart(self):
         """Its worker ends with one paused, and the next one lets it go on."""
         c = self.cluster
+        self.kill_all()
         box = self.client.sandboxes.Create(pb.CreateRequest(template="python", ttl_ns=3600 * SECOND), timeout=120).sandbox.id
         self.cell(box, HOLDS["small"])
         begin = time.monotonic()
@@ -93,6 +96,31 @@ class Rig:
         self.client.sandboxes.Kill(pb.KillRequest(sandbox_id=box))
         c.await_ready(120)
 
+    def kill_all(self):
+        for box in self.boxes.values():
+            self.client.sandboxes.Kill(pb.KillRequest(sandbox_id=box))
+        self.boxes = {}
+
+    def stop_and_start(self):
+        """Its worker is stopped, and the next one lets all go on that ran."""
+        c, n = self.cluster, args.boxes
+        while len(self.boxes) < n:
+            box = self.client.sandboxes.Create(pb.CreateRequest(template="python", ttl_ns=3600 * SECOND), timeout=120).sandbox.id
+            self.cell(box, HOLDS["small"])
+            self.boxes[len(self.boxes)] = box
+        begin = time.monotonic()
+        c.worker.stop()
+        self.note(f"a worker's stop, {n} running, ms", (time.monotonic() - begin) * 1e3)
+        state = lambda box: self.client.sandboxes.Get(pb.SandboxServiceGetRequest(sandbox_id=box)).sandbox.state
+        begin = time.monotonic()
+        c.worker.start()
+        if not harness.until(lambda: all(state(box) == pb.UNIT_STATE_RUNNING for box in self.boxes.values()), 120, 0.005):
+            sys.exit("pause: error: not all go on")
+        self.note(f"its start, until all {n} run, ms", (time.monotonic() - begin) * 1e3)
+        for box in self.boxes.values():
+            self.cell(box, "assert len(kept) == 1000")
+        c.await_ready(120)
+
     def stop(self):
         self.cluster.stop()
         self.cluster.remove_cgroups()
@@ -102,7 +130,7 @@ def p99(values):
     return sorted(values)[min(len(values) - 1, len(values) * 99 // 100)]
 
 
-print(next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), f"N={args.rounds}, {args.restarts} restarts", flush=True)
+print(next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), f"N={args.rounds}, {args.restarts} restarts, {args.stops} stops", flush=True)
 rigs = []
 try:
     for d in args.drivers:
@@ -115,6 +143,9 @@ try:
     for n in range(args.restarts):
         for r in rigs:
             r.restart()
+    for r in rigs:
+        for _ in range(args.stops):
+            r.stop_and_start()
 finally:
     for r in rigs:
         r.stop()
