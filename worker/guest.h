@@ -30,7 +30,9 @@ struct guest_past {
     struct guest_past_stream {
         uint64_t id;
         bool ends; /* a file transfer or a connection: nobody could go on with it */
-        uint64_t consumed;
+        /* Its windows while it is held, as both ends know them; 0 of those that nobody listens to.
+         */
+        uint64_t send_credit, recv_credit, consumed;
     } streams[2 * GUEST_STREAMS_MAX]; /* its own, and those of what it was copied from */
 };
 
@@ -78,14 +80,21 @@ int guest_ping(struct guest *guest, uint64_t token, struct cl_err *err) CL_MUST;
 /* Only to an agent whose pong has told its clock. */
 int guest_shift_clock(struct guest *guest, int64_t lag_ns, struct cl_err *err) CL_MUST;
 
-/* on_held follows, or never: the guest is hostile.  Frames queue up meanwhile. */
+/* on_held follows, or never: the guest is hostile.  Frames queue up meanwhile; bytes of a client do
+ * not, so that none is lost with this process. */
 int guest_hold(struct guest *guest, struct cl_err *err) CL_MUST;
 /* Let it go on; also before it was held. */
 int guest_release(struct guest *guest, struct cl_err *err) CL_MUST;
-/* The same for the guest of a copy, before all else: what runs in it runs on, unheard; transfers
- * and connections end. */
+/* The same for the guest of a copy, before all else: what runs in it and was not adopted runs on,
+ * unheard; transfers and connections end. */
 int guest_release_copy(struct guest *guest, const struct guest_past *past,
                        struct cl_err *err) CL_MUST;
+
+/* A guest that another process held: what goes to it queues up until guest_release_copy(). */
+void guest_take_up(struct guest *guest, const struct guest_past *past);
+/* Until then: go on with a stream of that one's past, where it was. */
+int guest_adopt(struct guest *guest, uint64_t stream, const struct guest_stream_events *events,
+                void *arg, struct guest_stream **ret_stream, struct cl_err *err) CL_MUST;
 
 /* How long its guest was at rest so far, ns: no guest's clock counts that. */
 uint64_t guest_stream_rested_ns(const struct guest_stream *s);
@@ -96,8 +105,10 @@ uint64_t guest_stream_id(const struct guest_stream *s);
 int guest_open(struct guest *guest, Cloche__V1__GuestFrame *frame,
                const struct guest_stream_events *events, void *arg,
                struct guest_stream **ret_stream, struct cl_err *err) CL_MUST;
-/* Send bytes of a channel; returns how many were taken (credit and queue allow), on_room follows
- * when fewer than n.  eof needs all n bytes taken. */
+/* False: it is held or at rest, and on_room follows. */
+bool guest_stream_takes(struct guest_stream *s);
+/* Send bytes of a channel; returns how many were taken (credit and queue allow; none while it is
+ * held or at rest), on_room follows when fewer than n.  eof needs all n bytes taken. */
 size_t guest_stream_write(struct guest_stream *s, Cloche__V1__GuestChannel channel,
                           const void *data, size_t n, bool eof);
 /* The receiver has dealt with n bytes: give the guest credit for as many. */

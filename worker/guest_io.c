@@ -44,7 +44,7 @@ struct guest {
     struct guest_events events;
     void *arg;
     struct cl_fd_watch in_watch, out_watch;
-    struct cl_timer kick; /* runs what must not run inside a call: closes and breaks */
+    struct cl_timer kick; /* runs what must not run inside a call: closes, breaks, room */
     struct cl_list streams;
     struct cl_list closed; /* waiting for their on_close */
     size_t n_streams;
@@ -101,6 +101,24 @@ static void run_closes(struct guest *g)
     }
 }
 
+/* What is queued for it now dies with this process, should another take it up. */
+static bool is_still(const struct guest *g)
+{
+    return g->hold != HOLD_NONE || g->resting_since_ns > 0;
+}
+
+static void offer_room(struct guest *g)
+{
+    CL_LIST_FOREACH (node, &g->streams) {
+        struct guest_stream *s = CL_LIST_ENTRY(node, struct guest_stream, link);
+        if (s->wants_room && s->send_credit > 0 && g->out.len < GUEST_OUT_MAX / 2 && !g->broken &&
+            !is_still(g)) {
+            s->wants_room = false;
+            s->events.on_room(s->arg);
+        }
+    }
+}
+
 static void on_kick(void *arg)
 {
     struct guest *g = arg;
@@ -109,6 +127,7 @@ static void on_kick(void *arg)
             close_stream(CL_LIST_ENTRY(node, struct guest_stream, link), &g->why);
     }
     run_closes(g);
+    offer_room(g);
     if (g->broken && !g->told) {
         g->told = true;
         g->events.on_broken(g->arg, &g->why); /* may free g */
@@ -138,17 +157,6 @@ static void flush(struct guest *g)
         g->hold_at -= g->hold == HOLD_NONE ? 0 : (size_t)n;
     }
     cl_fd_watch_set(&g->out_watch, sendable(g) > 0 && !g->broken);
-}
-
-static void offer_room(struct guest *g)
-{
-    CL_LIST_FOREACH (node, &g->streams) {
-        struct guest_stream *s = CL_LIST_ENTRY(node, struct guest_stream, link);
-        if (s->wants_room && s->send_credit > 0 && g->out.len < GUEST_OUT_MAX / 2 && !g->broken) {
-            s->wants_room = false;
-            s->events.on_room(s->arg);
-        }
-    }
 }
 
 static void on_writable(int fd, int what, void *arg)
@@ -190,6 +198,14 @@ static void past_add(struct guest_past *past, uint64_t id, bool ends)
         past->streams[past->n++] = (struct guest_past_stream){.id = id, .ends = ends};
 }
 
+static struct guest_past_stream *past_find(struct guest_past *past, uint64_t id)
+{
+    for (size_t i = 0; i < past->n; i++)
+        if (past->streams[i].id == id)
+            return &past->streams[i];
+    return NULL;
+}
+
 static void past_remember(struct guest *g)
 {
     g->past = (struct guest_past){.next_stream = g->next_id};
@@ -201,12 +217,19 @@ static void past_remember(struct guest *g)
     }
 }
 
-static struct guest_past_stream *past_find(struct guest_past *past, uint64_t id)
+/* Nothing is on its way, and nothing that waits here counts yet.  No honest agent gives more than
+ * it has room for. */
+static void past_measure(struct guest *g)
 {
-    for (size_t i = 0; i < past->n; i++)
-        if (past->streams[i].id == id)
-            return &past->streams[i];
-    return NULL;
+    CL_LIST_FOREACH (node, &g->streams) {
+        const struct guest_stream *s = CL_LIST_ENTRY(node, struct guest_stream, link);
+        struct guest_past_stream *p = past_find(&g->past, s->id);
+        if (!p)
+            continue;
+        p->send_credit = CL_MIN(s->send_credit, (uint64_t)GUEST_WINDOW_INITIAL);
+        p->recv_credit = s->recv_credit;
+        p->consumed = s->consumed;
+    }
 }
 
 static void past_forget(struct guest_past *past, uint64_t id)
@@ -269,6 +292,7 @@ static int on_held(struct guest *g, struct cl_err *err)
     if (g->hold != HOLD_ASKED)
         return cl_fail(err, CL_E_PEER, 0, "the agent holds, and nobody asked for that");
     g->hold = HOLD_HELD;
+    past_measure(g);
     g->events.on_held(g->arg, &g->past);
     return 0;
 }
@@ -287,6 +311,17 @@ int guest_hold(struct guest *guest, struct cl_err *err)
     past_remember(guest);
     flush(guest);
     return 0;
+}
+
+/* In pieces; none while it is held: the agent would not know of them yet. */
+static void give_credit(struct guest_stream *s)
+{
+    struct guest *g = s->guest;
+    if (s->consumed < CONSUME_STEP || s->closed || g->hold != HOLD_NONE ||
+        send_window(g, s->id, s->consumed) < 0)
+        return;
+    s->recv_credit += s->consumed;
+    s->consumed = 0;
 }
 
 /* Its frame goes before what has queued up. */
@@ -310,7 +345,18 @@ int guest_release(struct guest *guest, struct cl_err *err)
     guest->hold = HOLD_NONE;
     guest->past.n = 0;
     flush(guest);
+    CL_LIST_FOREACH (node, &guest->streams)
+        give_credit(CL_LIST_ENTRY(node, struct guest_stream, link));
+    cl_timer_start(&guest->kick, 0);
     return 0;
+}
+
+void guest_take_up(struct guest *guest, const struct guest_past *past)
+{
+    CL_ASSERT(guest->hold == HOLD_NONE && guest->out.len == 0);
+    guest->hold = HOLD_HELD;
+    guest->hold_at = 0;
+    guest->past = *past;
 }
 
 int guest_release_copy(struct guest *guest, const struct guest_past *past, struct cl_err *err)
@@ -319,6 +365,8 @@ int guest_release_copy(struct guest *guest, const struct guest_past *past, struc
         return -1;
     for (size_t i = 0; i < past->n; i++) {
         const struct guest_past_stream *s = &past->streams[i];
+        if (find_stream(guest, s->id))
+            continue; /* adopted */
         if (!s->ends)
             past_add(&guest->unheard, s->id, false);
         if ((s->ends ? send_reset(guest, s->id, "a copy has nobody who could go on with it")
@@ -533,6 +581,8 @@ void guest_set_resting(struct guest *guest, bool resting)
     if (guest->resting_since_ns)
         guest->rested_ns += now - guest->resting_since_ns;
     guest->resting_since_ns = resting ? now : 0;
+    if (!resting)
+        cl_timer_start(&guest->kick, 0);
 }
 
 uint64_t guest_stream_rested_ns(const struct guest_stream *s)
@@ -599,9 +649,9 @@ int guest_shift_clock(struct guest *guest, int64_t lag_ns, struct cl_err *err)
     return send_frame(guest, &frame, err);
 }
 
-int guest_open(struct guest *guest, Cloche__V1__GuestFrame *frame,
-               const struct guest_stream_events *events, void *arg,
-               struct guest_stream **ret_stream, struct cl_err *err)
+/* One more, not known to anybody yet. */
+static int new_stream(struct guest *guest, const struct guest_stream *as,
+                      struct guest_stream **ret_stream, struct cl_err *err)
 {
     if (guest->n_streams >= GUEST_STREAMS_MAX)
         return cl_fail(err, CL_E_TOOBIG, 0,
@@ -611,7 +661,22 @@ int guest_open(struct guest *guest, Cloche__V1__GuestFrame *frame,
     struct guest_stream *s = cl_zalloc(sizeof *s);
     if (!s)
         return cl_fail(err, CL_E_NOMEM, 0, "stream");
-    *s = (struct guest_stream){
+    *s = *as;
+    *ret_stream = s;
+    return 0;
+}
+
+static void add_stream(struct guest *guest, struct guest_stream *s)
+{
+    guest->n_streams++;
+    cl_list_push(&guest->streams, &s->link);
+}
+
+int guest_open(struct guest *guest, Cloche__V1__GuestFrame *frame,
+               const struct guest_stream_events *events, void *arg,
+               struct guest_stream **ret_stream, struct cl_err *err)
+{
+    const struct guest_stream as = {
         .guest = guest,
         .id = guest->next_id,
         .events = *events,
@@ -620,14 +685,39 @@ int guest_open(struct guest *guest, Cloche__V1__GuestFrame *frame,
         .is_file = frame->body_case == CLOCHE__V1__GUEST_FRAME__BODY_FILE_OP,
         .send_credit = GUEST_WINDOW_INITIAL,
         .recv_credit = GUEST_WINDOW_INITIAL};
+    struct guest_stream *s;
+    if (new_stream(guest, &as, &s, err) < 0)
+        return -1;
     frame->stream = s->id;
     if (send_frame(guest, frame, err) < 0) {
         cl_free(s);
         return -1;
     }
     guest->next_id++;
-    guest->n_streams++;
-    cl_list_push(&guest->streams, &s->link);
+    add_stream(guest, s);
+    *ret_stream = s;
+    return 0;
+}
+
+int guest_adopt(struct guest *guest, uint64_t stream, const struct guest_stream_events *events,
+                void *arg, struct guest_stream **ret_stream, struct cl_err *err)
+{
+    CL_ASSERT(guest->hold == HOLD_HELD);
+    const struct guest_past_stream *p = past_find(&guest->past, stream);
+    struct guest_stream *s;
+    if (!p || p->ends || stream >= guest->next_id || find_stream(guest, stream))
+        return cl_fail(err, CL_E_INVALID, 0, "stream %llu is not there to be taken over",
+                       (unsigned long long)stream);
+    const struct guest_stream as = {.guest = guest,
+                                    .id = stream,
+                                    .events = *events,
+                                    .arg = arg,
+                                    .send_credit = p->send_credit,
+                                    .recv_credit = p->recv_credit,
+                                    .consumed = p->consumed};
+    if (new_stream(guest, &as, &s, err) < 0)
+        return -1;
+    add_stream(guest, s);
     *ret_stream = s;
     return 0;
 }
@@ -637,6 +727,13 @@ uint64_t guest_stream_id(const struct guest_stream *s)
     return s->id;
 }
 
+bool guest_stream_takes(struct guest_stream *s)
+{
+    bool takes = s->closed || s->guest->broken || !is_still(s->guest);
+    s->wants_room |= !takes;
+    return takes;
+}
+
 size_t guest_stream_write(struct guest_stream *s, Cloche__V1__GuestChannel channel,
                           const void *data, size_t n, bool eof)
 {
@@ -644,7 +741,7 @@ size_t guest_stream_write(struct guest_stream *s, Cloche__V1__GuestChannel chann
     size_t done = 0;
     while (!s->closed && !s->guest->broken) {
         size_t step = CL_MIN(CL_MIN(n - done, (size_t)GUEST_DATA_MAX), (size_t)s->send_credit);
-        bool full = s->guest->out.len > GUEST_OUT_MAX / 2;
+        bool full = s->guest->out.len > GUEST_OUT_MAX / 2 || is_still(s->guest);
         if (n > done && (step == 0 || full)) {
             s->wants_room = true;
             break;
@@ -671,12 +768,7 @@ size_t guest_stream_write(struct guest_stream *s, Cloche__V1__GuestChannel chann
 void guest_stream_consume(struct guest_stream *s, size_t n)
 {
     s->consumed += n;
-    if (s->consumed < CONSUME_STEP || s->closed)
-        return;
-    if (send_window(s->guest, s->id, s->consumed) < 0)
-        return;
-    s->recv_credit += s->consumed;
-    s->consumed = 0;
+    give_credit(s);
 }
 
 int guest_stream_signal(struct guest_stream *s, int signo, struct cl_err *err)

@@ -24,7 +24,8 @@ static struct bench {
     struct guest *guest;
     int ours, agent; /* both ends of the channel */
     struct guest_past past;
-    unsigned held;
+    unsigned held, rooms;
+    size_t came; /* bytes of output */
     bool broken;
     struct cl_err why;
 } b;
@@ -53,12 +54,15 @@ static void on_broken(void *arg, const struct cl_err *why)
 
 static void on_frame(void *arg, const Cloche__V1__GuestFrame *frame)
 {
-    (void)arg, (void)frame;
+    (void)arg;
+    if (frame->body_case == CLOCHE__V1__GUEST_FRAME__BODY_DATA)
+        b.came += frame->data->bytes.len;
 }
 
 static void on_room(void *arg)
 {
     (void)arg;
+    b.rooms++;
 }
 
 static void on_close(void *arg, const struct cl_err *why)
@@ -114,6 +118,8 @@ static char letter_of(const Cloche__V1__GuestFrame *f)
         return 'd';
     case CLOCHE__V1__GUEST_FRAME__BODY_WINDOW:
         return 'w';
+    case CLOCHE__V1__GUEST_FRAME__BODY_SIGNAL:
+        return 's';
     case CLOCHE__V1__GUEST_FRAME__BODY_RESET:
         return 'r';
     case CLOCHE__V1__GUEST_FRAME__BODY_PING:
@@ -149,6 +155,16 @@ static const char *said(void)
         cl_arena_free(arena);
     }
     return text;
+}
+
+/* More than it can be told of at once. */
+static size_t said_all(void)
+{
+    static uint8_t bytes[1 << 16];
+    size_t all = 0;
+    for (ssize_t n; (n = recv(b.agent, bytes, sizeof bytes, MSG_DONTWAIT)) > 0;)
+        all += (size_t)n;
+    return all;
 }
 
 /* --- what the agent says ------------------------------------------------------------------------
@@ -188,6 +204,14 @@ static void say_data(uint64_t stream, size_t n)
     say(&frame);
 }
 
+static void say_window(uint64_t stream, uint32_t n)
+{
+    Cloche__V1__GuestWindow body = CLOCHE__V1__GUEST_WINDOW__INIT;
+    body.bytes = n;
+    GUEST_FRAME(frame, stream, WINDOW, window, &body);
+    say(&frame);
+}
+
 static void say_ended(uint64_t stream)
 {
     Cloche__V1__GuestExecEnded body = CLOCHE__V1__GUEST_EXEC_ENDED__INIT;
@@ -195,10 +219,18 @@ static void say_ended(uint64_t stream)
     say(&frame);
 }
 
+/* What runs behind a call, too. */
+static void settle(void)
+{
+    for (int i = 0; i < 3; i++)
+        cl_loop_turn(b.loop, 1000000);
+}
+
 static void hear(void)
 {
     say_pong();
     cl_loop_run(b.loop);
+    settle();
 }
 
 /* --- streams ------------------------------------------------------------------------------------
@@ -248,7 +280,7 @@ static void test_nothing_is_sent_while_it_is_held(void **state)
     (void)state;
     struct guest_stream *s = open_exec();
     assert_int_equal(guest_hold(b.guest, NULL), 0);
-    assert_int_equal(guest_stream_write(s, IN, "x", 1, false), 1);
+    assert_int_equal(guest_stream_signal(s, 15, NULL), 0);
     assert_int_equal(guest_ping(b.guest, 1, NULL), 0);
     assert_string_equal(said(), "E1 [ ");
     say_held();
@@ -257,9 +289,199 @@ static void test_nothing_is_sent_while_it_is_held(void **state)
     (void)open_exec();
     assert_string_equal(said(), "");
     assert_int_equal(guest_release(b.guest, NULL), 0);
-    assert_string_equal(said(), "] d1 p E2 ");
+    assert_string_equal(said(), "] s1 p E2 ");
     assert_int_equal(guest_ping(b.guest, 2, NULL), 0);
     assert_string_equal(said(), "p ");
+}
+
+/* They would be lost with this process. */
+static void test_bytes_wait_where_they_are_until_it_goes_on(void **state)
+{
+    (void)state;
+    struct guest_stream *s = open_exec();
+    (void)said();
+    assert_true(guest_stream_takes(s));
+    assert_int_equal(guest_hold(b.guest, NULL), 0);
+    assert_int_equal(guest_stream_write(s, IN, "x", 1, true), 0);
+    assert_false(guest_stream_takes(s));
+    say_held();
+    cl_loop_run(b.loop);
+    guest_set_resting(b.guest, true);
+    assert_int_equal(guest_stream_write(s, IN, "x", 1, true), 0);
+    assert_int_equal(guest_release(b.guest, NULL), 0);
+    hear();
+    assert_int_equal(b.rooms, 0);
+    assert_int_equal(guest_stream_write(s, IN, "x", 1, true), 0);
+    guest_set_resting(b.guest, false);
+    hear();
+    assert_int_equal(b.rooms, 1);
+    assert_true(guest_stream_takes(s));
+    assert_int_equal(guest_stream_write(s, IN, "x", 1, true), 1);
+    assert_string_equal(said(), "[ ] d1 ");
+    hear();
+    assert_int_equal(b.rooms, 1);
+}
+
+/* Until it is held the agent goes on, and what it has not heard of is not in its windows. */
+static void test_windows_are_those_that_both_ends_know(void **state)
+{
+    (void)state;
+    struct guest_stream *s = open_exec(); /* 1 */
+    (void)open_exec();                    /* 2 */
+    assert_int_equal(guest_stream_write(s, IN, "12345", 5, false), 5);
+    say_window(1, 3);
+    say_data(1, 1000);
+    hear();
+    guest_stream_consume(s, 1000);
+    assert_int_equal(guest_hold(b.guest, NULL), 0);
+    say_data(1, GUEST_DATA_MAX);
+    say_data(1, GUEST_DATA_MAX);
+    say_window(1, 1);
+    say_window(2, 1); /* more than it has room for */
+    hear();
+    guest_stream_consume(s, 2 * GUEST_DATA_MAX); /* a quarter: but nothing is said of it now */
+    say_held();
+    cl_loop_run(b.loop);
+    size_t came = 1000 + 2 * GUEST_DATA_MAX;
+    const struct guest_past_stream *first = &b.past.streams[0], *second = &b.past.streams[1];
+    assert_int_equal(b.past.n, 2);
+    assert_int_equal(first->id, 1);
+    assert_int_equal(first->send_credit, GUEST_WINDOW_INITIAL - 5 + 3 + 1);
+    assert_int_equal(first->recv_credit, GUEST_WINDOW_INITIAL - came);
+    assert_int_equal(first->consumed, came);
+    assert_int_equal(second->send_credit, GUEST_WINDOW_INITIAL);
+    assert_int_equal(second->recv_credit, GUEST_WINDOW_INITIAL);
+    assert_int_equal(second->consumed, 0);
+    (void)said();
+    assert_int_equal(guest_release(b.guest, NULL), 0);
+    assert_string_equal(said(), "] w1 ");
+}
+
+/* The guest of a process that is gone. */
+static void take_up(void)
+{
+    struct guest_past past = b.past;
+    (void)tear_down(NULL);
+    begin(past.next_stream);
+    b.past = past;
+    guest_take_up(b.guest, &past);
+}
+
+static struct guest_stream *adopt(uint64_t stream)
+{
+    static const struct guest_stream_events events = {on_frame, on_room, on_close};
+    struct guest_stream *s;
+    assert_int_equal(guest_adopt(b.guest, stream, &events, NULL, &s, NULL), 0);
+    return s;
+}
+
+static void test_what_is_adopted_goes_on_and_the_rest_is_unheard(void **state)
+{
+    (void)state;
+    struct guest_stream *s = open_exec(); /* 1: adopted */
+    (void)open_exec();                    /* 2: not */
+    open_file();                          /* 3 */
+    assert_int_equal(guest_stream_write(s, IN, "12345", 5, false), 5);
+    say_data(1, 1000);
+    hear();
+    guest_stream_consume(s, 1000);
+    hold();
+    take_up();
+    s = adopt(1);
+    assert_int_equal(guest_stream_id(s), 1);
+    assert_int_equal(guest_stream_write(s, IN, "x", 1, false), 0);
+    assert_int_equal(guest_stream_signal(s, 15, NULL), 0);
+    assert_string_equal(said(), "");
+    assert_int_equal(guest_release_copy(b.guest, &b.past, NULL), 0);
+    assert_string_equal(said(), "] s1 w2 r3 ");
+    hear();
+    assert_int_equal(b.rooms, 1);
+    (void)open_exec();
+    assert_string_equal(said(), "E4 ");
+    static uint8_t bytes[GUEST_WINDOW_INITIAL]; /* to the last that the agent has room for */
+    assert_int_equal(guest_stream_write(s, IN, bytes, sizeof bytes, false), sizeof bytes - 5);
+    size_t sent = 0;
+    for (; sent < sizeof bytes - 5; settle())
+        sent += said_all();
+    say_data(2, GUEST_DATA_MAX);
+    say_data(2, GUEST_DATA_MAX);
+    say_data(1, GUEST_DATA_MAX);
+    say_data(1, GUEST_DATA_MAX);
+    hear();
+    assert_int_equal(b.came, 2 * GUEST_DATA_MAX); /* of the first */
+    assert_string_equal(said(), "w2 ");
+    guest_stream_consume(s, 2 * GUEST_DATA_MAX - 1001);
+    assert_string_equal(said(), "");
+    guest_stream_consume(s, 1);
+    assert_string_equal(said(), "w1 ");
+    assert_false(b.broken);
+}
+
+static void test_who_sends_more_than_was_left_to_it_is_broken(void **state)
+{
+    (void)state;
+    (void)open_exec();
+    for (int i = 0; i < 7; i++) {
+        say_data(1, GUEST_DATA_MAX);
+        hear();
+    }
+    hold();
+    take_up();
+    (void)adopt(1);
+    assert_int_equal(guest_release_copy(b.guest, &b.past, NULL), 0);
+    say_data(1, GUEST_DATA_MAX);
+    hear();
+    assert_false(b.broken);
+    say_data(1, 1);
+    hear();
+    assert_true(b.broken);
+    assert_non_null(strstr(b.why.text, "more than its credit"));
+}
+
+static void test_only_what_runs_can_be_adopted_and_once(void **state)
+{
+    (void)state;
+    static const struct guest_stream_events events = {on_frame, on_room, on_close};
+    static const uint64_t none[] = {0, 2, 3, 4, 77};
+    struct guest_stream *s;
+    (void)open_exec(); /* 1 */
+    open_file();       /* 2 */
+    (void)open_exec(); /* 3: has ended */
+    say_ended(3);
+    hear();
+    hold();
+    take_up();
+    for (size_t i = 0; i < CL_COUNT(none); i++)
+        assert_int_equal(guest_adopt(b.guest, none[i], &events, NULL, &s, NULL), -1);
+    (void)adopt(1);
+    struct cl_err err = {0};
+    assert_int_equal(guest_adopt(b.guest, 1, &events, NULL, &s, &err), -1);
+    assert_int_equal(err.code, CL_E_INVALID);
+}
+
+static void test_adopted_ones_are_counted(void **state)
+{
+    (void)state;
+    static const struct guest_stream_events events = {on_frame, on_room, on_close};
+    struct cl_err err = {0};
+    struct guest_stream *s;
+    for (int i = 0; i < GUEST_STREAMS_MAX; i++)
+        (void)open_exec();
+    hold();
+    take_up();
+    for (uint64_t i = 1; i <= GUEST_STREAMS_MAX; i++)
+        (void)adopt(i);
+    Cloche__V1__GuestExec exec = CLOCHE__V1__GUEST_EXEC__INIT;
+    GUEST_FRAME(frame, 0, EXEC, exec, &exec);
+    assert_int_equal(guest_open(b.guest, &frame, &events, NULL, &s, &err), -1);
+    assert_int_equal(err.code, CL_E_TOOBIG);
+    assert_int_equal(guest_release_copy(b.guest, &b.past, NULL), 0);
+    assert_string_equal(said(), "] ");
+    say_ended(5);
+    hear();
+    (void)open_exec();
+    hold();
+    assert_int_equal(b.past.n, GUEST_STREAMS_MAX);
 }
 
 static void test_the_past_is_what_the_agent_has_open(void **state)
@@ -413,6 +635,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_nothing_is_sent_while_it_is_held, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_bytes_wait_where_they_are_until_it_goes_on, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_windows_are_those_that_both_ends_know, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_adopted_goes_on_and_the_rest_is_unheard,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_who_sends_more_than_was_left_to_it_is_broken, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_only_what_runs_can_be_adopted_and_once, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_adopted_ones_are_counted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_past_is_what_the_agent_has_open, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_it_can_be_held_again, set_up, tear_down),
