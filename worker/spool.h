@@ -4,7 +4,11 @@
  * Over the cap bytes are counted and hashed, not kept.  The files are encrypted (AES-256-CTR) with
  * a key that lives only in this object, so freeing it erases them, whatever the disk remembers.
  *
- * Owns:    two unlinked files, the key, the digests.
+ * Of a sandbox that outlives its worker the files have names, and who has the key can go on with
+ * them in another process.  A byte of the key stream is used for one byte only: what was kept of a
+ * spool is of use until one byte is appended to it.
+ *
+ * Owns:    two files, which have no names until they get them, the key, the digests.
  * Borrows: its waiters (unlinked by their owners).
  * Thread:  the worker loop.  Writes go to the page cache; nothing is synced.
  */
@@ -20,9 +24,25 @@
 #include "base/util.h"
 
 enum spool_stream { SPOOL_STDOUT = 0, SPOOL_STDERR = 1, SPOOL_STREAMS = 2 };
-enum { SPOOL_SHA256 = 32 };
+enum {
+    SPOOL_SHA256 = 32,
+    SPOOL_KEY = 32,
+    SPOOL_DIGEST_MAX = SPOOL_SHA256 + 63, /* words, and what does not fill a block */
+};
 
 struct spool;
+
+/* All that another process needs, beside the files. */
+struct spool_kept {
+    uint8_t key[SPOOL_KEY];
+    uint64_t cap;
+    bool closed;
+    struct spool_kept_lane {
+        uint64_t bytes, kept;
+        uint8_t digest[SPOOL_DIGEST_MAX]; /* final once closed */
+        size_t n_digest;                  /* spool_digest_size() */
+    } lanes[SPOOL_STREAMS];
+};
 
 struct spool_total {
     uint64_t bytes;               /* that the process wrote */
@@ -52,6 +72,20 @@ int spool_read(const struct spool *spool, enum spool_stream stream, uint64_t off
                size_t n, size_t *ret_n, struct cl_err *err) CL_MUST;
 /* Bytes on disk. */
 uint64_t spool_size(const struct spool *spool);
+
+/* Name the files PATH.out and PATH.err, once; they lose their names with the spool.  0 when they
+ * are called so already. */
+int spool_name(struct spool *spool, const char *path, struct cl_err *err) CL_MUST;
+/* They lose them now, for good. */
+void spool_unname(struct spool *spool);
+void spool_get_kept(const struct spool *spool, struct spool_kept *ret_kept);
+/* Of a lane with so many bytes. */
+size_t spool_digest_size(uint64_t bytes, bool closed);
+/* From files of those names.  DATALOSS when one is not as long as it was. */
+int spool_restore(const char *path, const struct spool_kept *kept, struct spool **ret_spool,
+                  struct cl_err *err) CL_MUST;
+/* Its files stay where they are when it is freed. */
+void spool_leave(struct spool *spool);
 
 void spool_wait(struct spool *spool, struct spool_waiter *waiter);
 
