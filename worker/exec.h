@@ -9,6 +9,7 @@
 
 #include "base/id.h"
 #include "cloche/v1/common.pb-c.h"
+#include "cloche/v1/kept.pb-c.h"
 #include "worker/guest.h"
 #include "worker/spool.h"
 
@@ -55,8 +56,31 @@ const Cloche__V1__ExecResult *exec_result(const struct exec *exec);
 int exec_signal(struct exec *exec, int signo, struct cl_err *err) CL_MUST;
 int exec_resize(struct exec *exec, uint32_t rows, uint32_t columns, struct cl_err *err) CL_MUST;
 
+/* False: not now, and what is said then could be lost with this process; on_room follows. */
+bool exec_takes_stdin(struct exec *exec);
 /* stdin: takes what fits, returns how much; on_room (set once, NULL = nobody) when more fits. */
 size_t exec_write_stdin(struct exec *exec, const void *data, size_t n, bool eof);
 void exec_set_stdin_room(struct exec *exec, void (*on_room)(void *arg), void *arg);
+
+/* Of a sandbox that is held and outlives the worker.  Its output gets names that begin with `path`,
+ * and keeps them. */
+int exec_keep_output(struct exec *exec, const char *path, struct cl_err *err) CL_MUST;
+/* They are not needed any more. */
+void exec_forget_output(struct exec *exec);
+/* What another process needs; all but `start`, which is its owner's.  Borrows from the exec. */
+struct exec_kept {
+    Cloche__V1__KeptExec m;
+    Cloche__V1__KeptOutput output;
+    Cloche__V1__KeptBytes lanes[SPOOL_STREAMS], *list[SPOOL_STREAMS];
+    Cloche__V1__ExecResult result;
+    struct spool_kept spool; /* with its key */
+};
+void exec_get_kept(const struct exec *exec, struct exec_kept *ret_kept);
+/* Go on with one of a guest that was taken up (guest_take_up()); `path` as above.  The options'
+ * spool_dir and traceparent are not needed. */
+int exec_restore(const struct exec_options *options, const Cloche__V1__KeptExec *m,
+                 const char *path, struct exec **ret_exec, struct cl_err *err) CL_MUST;
+/* The next process has it: nobody hears of its end here, and its output stays. */
+void exec_leave(struct exec *exec);
 
 #endif

@@ -1,5 +1,6 @@
 /* worker/exec_io.c - see worker/exec.h. */
 #include <inttypes.h>
+#include <openssl/crypto.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,8 +21,10 @@ struct exec {
     void (*on_room)(void *arg);
     void *room_arg;
     struct cl_timer limit;
-    uint64_t rested_ns; /* that the limit was put off by */
+    uint64_t limit_at_ns; /* when it fires */
+    uint64_t rested_ns;   /* that the limit was put off by */
     bool running;
+    bool is_left; /* to the next process */
     uint64_t started_ns, started_wall_ns;
     Cloche__V1__ExecResult result;
     Cloche__V1__Usage usage;
@@ -51,7 +54,7 @@ static void fill_totals(struct exec *e)
 
 static void finish(struct exec *e)
 {
-    if (!e->running)
+    if (!e->running || e->is_left)
         return;
     e->running = false;
     cl_timer_stop(&e->limit);
@@ -132,13 +135,25 @@ static void on_close(void *arg, const struct cl_err *why)
     finish(e);
 }
 
+static void start_limit(struct exec *e, uint64_t ns)
+{
+    e->limit_at_ns = cl_now_ns() + ns;
+    cl_timer_start(&e->limit, ns);
+}
+
+/* By which the limit is to be put off. */
+static uint64_t rest_since(const struct exec *e)
+{
+    return e->stream ? guest_stream_rested_ns(e->stream) - e->rested_ns : 0;
+}
+
 static void on_limit(void *arg)
 {
     struct exec *e = arg;
-    uint64_t rested = e->stream ? guest_stream_rested_ns(e->stream) - e->rested_ns : 0;
+    uint64_t rested = rest_since(e);
     if (rested > 0) {
         e->rested_ns += rested;
-        cl_timer_start(&e->limit, rested);
+        start_limit(e, rested);
         return;
     }
     e->result.outcome = CLOCHE__V1__OUTCOME__OUTCOME_TIMED_OUT;
@@ -189,9 +204,10 @@ static int env_build(struct env *env, const Cloche__V1__Command *c, const char *
     return 0;
 }
 
+static const struct guest_stream_events stream_events = {on_frame, on_room, on_close};
+
 static int open_stream(struct exec *e, const struct exec_options *o, struct cl_err *err)
 {
-    static const struct guest_stream_events events = {on_frame, on_room, on_close};
     const Cloche__V1__Command *c = e->command;
     Cloche__V1__GuestExec x = CLOCHE__V1__GUEST_EXEC__INIT;
     Cloche__V1__GuestResize size = CLOCHE__V1__GUEST_RESIZE__INIT;
@@ -214,17 +230,18 @@ static int open_stream(struct exec *e, const struct exec_options *o, struct cl_e
     x.timeout_ns = c->timeout_ns ? c->timeout_ns : EXEC_TIMEOUT_DEFAULT_S * CL_NS_PER_S;
     x.no_stdin = !c->open_stdin && !c->pty;
     GUEST_FRAME(frame, 0, EXEC, exec, &x);
-    int rc = guest_open(o->guest, &frame, &events, e, &e->stream, err);
+    int rc = guest_open(o->guest, &frame, &stream_events, e, &e->stream, err);
     env_fini(&env);
     if (rc < 0)
         return -1;
     e->stream_id = guest_stream_id(e->stream);
     e->rested_ns = guest_stream_rested_ns(e->stream);
-    cl_timer_start(&e->limit, x.timeout_ns + EXEC_TIMEOUT_GRACE_S * CL_NS_PER_S);
+    start_limit(e, x.timeout_ns + EXEC_TIMEOUT_GRACE_S * CL_NS_PER_S);
     return 0;
 }
 
-int exec_start(const struct exec_options *options, struct exec **ret_exec, struct cl_err *err)
+/* Without its output and its stream. */
+static int new_exec(const struct exec_options *options, struct exec **ret_exec, struct cl_err *err)
 {
     struct exec *e = cl_zalloc(sizeof *e);
     if (!e)
@@ -236,18 +253,26 @@ int exec_start(const struct exec_options *options, struct exec **ret_exec, struc
     e->started_wall_ns = cl_wall_ns();
     cloche__v1__exec_result__init(&e->result);
     cloche__v1__usage__init(&e->usage);
-    uint64_t cap = options->command->output_max_bytes;
     ProtobufCMessage *copy = NULL;
-    if (pb_copy(&options->command->base, &copy, err) < 0 ||
-        spool_new(options->spool_dir, cap ? cap : EXEC_OUTPUT_DEFAULT_MIB * CL_MIB, &e->spool,
-                  err) < 0 ||
-        cl_timer_init(&e->limit, options->loop, on_limit, e, err) < 0) {
-        e->command = (Cloche__V1__Command *)copy;
+    int rc = pb_copy(&options->command->base, &copy, err);
+    e->command = (Cloche__V1__Command *)copy;
+    if (rc < 0 || cl_timer_init(&e->limit, options->loop, on_limit, e, err) < 0) {
         exec_free(e);
         return -1;
     }
-    e->command = (Cloche__V1__Command *)copy;
-    if (open_stream(e, options, err) < 0) {
+    *ret_exec = e;
+    return 0;
+}
+
+int exec_start(const struct exec_options *options, struct exec **ret_exec, struct cl_err *err)
+{
+    struct exec *e;
+    if (new_exec(options, &e, err) < 0)
+        return -1;
+    uint64_t cap = e->command->output_max_bytes;
+    if (spool_new(options->spool_dir, cap ? cap : EXEC_OUTPUT_DEFAULT_MIB * CL_MIB, &e->spool,
+                  err) < 0 ||
+        open_stream(e, options, err) < 0) {
         exec_free(e);
         return -1;
     }
@@ -329,6 +354,11 @@ int exec_resize(struct exec *exec, uint32_t rows, uint32_t columns, struct cl_er
     return need_stream(exec, err) < 0 ? -1 : guest_stream_resize(exec->stream, rows, columns, err);
 }
 
+bool exec_takes_stdin(struct exec *exec)
+{
+    return !exec->running || !exec->stream || guest_stream_takes(exec->stream);
+}
+
 size_t exec_write_stdin(struct exec *exec, const void *data, size_t n, bool eof)
 {
     if (!exec->running || !exec->stream)
@@ -341,4 +371,127 @@ void exec_set_stdin_room(struct exec *exec, void (*on_room_fn)(void *arg), void 
 {
     exec->on_room = on_room_fn;
     exec->room_arg = arg;
+}
+
+/* --- that outlives its process ------------------------------------------------------------------
+ */
+
+int exec_keep_output(struct exec *exec, const char *path, struct cl_err *err)
+{
+    return spool_name(exec->spool, path, err);
+}
+
+void exec_forget_output(struct exec *exec)
+{
+    spool_unname(exec->spool);
+}
+
+static void fill_output(struct exec_kept *row)
+{
+    row->m.output = &row->output;
+    cloche__v1__kept_output__init(&row->output);
+    row->output.key.data = row->spool.key;
+    row->output.key.len = sizeof row->spool.key;
+    row->output.cap = row->spool.cap;
+    row->output.streams = row->list;
+    row->output.n_streams = SPOOL_STREAMS;
+    for (int i = 0; i < SPOOL_STREAMS; i++) {
+        struct spool_kept_lane *lane = &row->spool.lanes[i];
+        row->list[i] = &row->lanes[i];
+        cloche__v1__kept_bytes__init(&row->lanes[i]);
+        row->lanes[i].bytes = lane->bytes;
+        row->lanes[i].kept = lane->kept;
+        row->lanes[i].sha256.data = lane->digest;
+        row->lanes[i].sha256.len = lane->n_digest;
+    }
+}
+
+void exec_get_kept(const struct exec *exec, struct exec_kept *ret_kept)
+{
+    uint64_t now = cl_now_ns(), end = exec->limit_at_ns + rest_since(exec);
+    cloche__v1__kept_exec__init(&ret_kept->m);
+    spool_get_kept(exec->spool, &ret_kept->spool);
+    fill_output(ret_kept);
+    ret_kept->m.stream = exec->stream_id;
+    ret_kept->m.started_unix_ns = exec->started_wall_ns;
+    if (exec->running) {
+        ret_kept->m.limit_ns = end > now ? end - now : 1;
+        return;
+    }
+    ret_kept->result = exec->result;
+    ret_kept->result.stdout = ret_kept->result.stderr = NULL;
+    ret_kept->m.result = &ret_kept->result;
+}
+
+static void take_output(const Cloche__V1__KeptExec *m, struct spool_kept *ret_kept)
+{
+    *ret_kept = (struct spool_kept){.cap = m->output->cap, .closed = m->result != NULL};
+    memcpy(ret_kept->key, m->output->key.data, sizeof ret_kept->key);
+    for (int i = 0; i < SPOOL_STREAMS; i++) {
+        const Cloche__V1__KeptBytes *from = m->output->streams[i];
+        struct spool_kept_lane *lane = &ret_kept->lanes[i];
+        lane->bytes = from->bytes;
+        lane->kept = from->kept;
+        lane->n_digest = from->sha256.len;
+        memcpy(lane->digest, from->sha256.data, lane->n_digest);
+    }
+}
+
+static void take_end(struct exec *e, const Cloche__V1__ExecResult *from)
+{
+    e->result.outcome = from->outcome;
+    e->result.reason = from->reason;
+    e->result.exit_code = from->exit_code;
+    e->result.signal = from->signal;
+    (void)snprintf(e->message, sizeof e->message, "%s", from->message);
+    if (from->usage) {
+        e->usage.cpu_ns = from->usage->cpu_ns;
+        e->usage.wall_ns = from->usage->wall_ns;
+        e->usage.peak_memory_bytes = from->usage->peak_memory_bytes;
+    }
+    fill_totals(e);
+}
+
+static int go_on(struct exec *e, const struct exec_options *o, const Cloche__V1__KeptExec *m,
+                 struct cl_err *err)
+{
+    if (guest_adopt(o->guest, m->stream, &stream_events, e, &e->stream, err) < 0)
+        return -1;
+    uint64_t now = cl_now_ns(), wall = cl_wall_ns();
+    uint64_t since = wall > m->started_unix_ns ? wall - m->started_unix_ns : 0;
+    e->started_ns = now - CL_MIN(now, since);
+    e->rested_ns = guest_stream_rested_ns(e->stream);
+    e->running = true;
+    start_limit(e, m->limit_ns);
+    return 0;
+}
+
+int exec_restore(const struct exec_options *options, const Cloche__V1__KeptExec *m,
+                 const char *path, struct exec **ret_exec, struct cl_err *err)
+{
+    struct exec *e;
+    struct spool_kept kept;
+    if (new_exec(options, &e, err) < 0)
+        return -1;
+    e->started_wall_ns = m->started_unix_ns;
+    e->stream_id = m->stream;
+    take_output(m, &kept);
+    int rc = spool_restore(path, &kept, &e->spool, err);
+    OPENSSL_cleanse(&kept, sizeof kept);
+    if (rc == 0 && m->result)
+        take_end(e, m->result);
+    else if (rc == 0)
+        rc = go_on(e, options, m, err);
+    if (rc < 0) {
+        exec_free(e);
+        return -1;
+    }
+    *ret_exec = e;
+    return 0;
+}
+
+void exec_leave(struct exec *exec)
+{
+    exec->is_left = true;
+    spool_leave(exec->spool);
 }

@@ -4,10 +4,15 @@
 #include <openssl/crypto.h>
 #include <string.h>
 
+#include "base/id.h"
 #include "base/mem.h"
+#include "proto/guest_frame.h"
 #include "proto/unpack.h"
+#include "worker/spool.h"
 #include "worker/vm_driver.h"
 #include "worker/vm_state.h"
+
+enum { KEPT_LIMIT_S = 25 * 3600 }; /* a command's, with what its guest is given beyond it */
 
 /* --- to bytes -----------------------------------------------------------------------------------
  */
@@ -19,6 +24,7 @@ struct row {
     Cloche__V1__KeptCount watch, network;
     struct rest_ticket tickets[2];
     Cloche__V1__KeptStream streams[2 * GUEST_STREAMS_MAX], *list[2 * GUEST_STREAMS_MAX];
+    Cloche__V1__KeptExec *execs[KEPT_EXECS_MAX];
 };
 
 /* protobuf-c has no word for what it only reads. */
@@ -78,6 +84,9 @@ static void fill_past(struct row *row, const struct guest_past *past)
         cloche__v1__kept_stream__init(&row->streams[i]);
         row->streams[i].id = past->streams[i].id;
         row->streams[i].ends = past->streams[i].ends;
+        row->streams[i].send_credit = past->streams[i].send_credit;
+        row->streams[i].recv_credit = past->streams[i].recv_credit;
+        row->streams[i].consumed = past->streams[i].consumed;
         row->list[i] = &row->streams[i];
     }
 }
@@ -111,12 +120,52 @@ static void fill(struct row *row, const struct kept_source *s)
     m->flow = s->machine->flow;
 }
 
+static int check_exec(const Cloche__V1__KeptSandbox *m, const Cloche__V1__KeptExec *e,
+                      struct cl_err *err) CL_MUST;
+
+/* Of what the commands may take. */
+struct room {
+    size_t bytes, elements;
+};
+
+static bool fits(const Cloche__V1__KeptSandbox *m, const Cloche__V1__KeptExec *e, struct room *room)
+{
+    enum { TAG = 8 }; /* with a length, at most */
+    if (check_exec(m, e, NULL) < 0)
+        return false; /* who reads it would refuse all of it */
+    size_t bytes = protobuf_c_message_get_packed_size(&e->base) + TAG;
+    size_t elements = e->start->n_labels + e->start->command->n_argv + e->start->command->n_env;
+    if (bytes > room->bytes || elements > room->elements)
+        return false;
+    room->bytes -= bytes;
+    room->elements -= elements;
+    return true;
+}
+
+/* Those that run first, then the newest of the others; in their order. */
+static void fill_execs(struct row *row, const struct kept_source *s)
+{
+    bool chosen[KEPT_EXECS_MAX] = {false};
+    size_t n = CL_MIN(s->n_execs, (size_t)KEPT_EXECS_MAX);
+    size_t taken = protobuf_c_message_get_packed_size(&row->m.base);
+    struct room room = {KEPT_MAX - CL_MIN(taken, (size_t)KEPT_MAX), KEPT_ELEMENTS_MAX};
+    for (int ended = 0; ended < 2; ended++)
+        for (size_t i = n; i-- > 0;)
+            if ((s->execs[i]->result != NULL) == (ended != 0))
+                chosen[i] = fits(&row->m, s->execs[i], &room);
+    row->m.execs = row->execs;
+    for (size_t i = 0; i < n; i++)
+        if (chosen[i])
+            row->execs[row->m.n_execs++] = s->execs[i];
+}
+
 int kept_print(const struct kept_source *source, struct cl_buf *out, struct cl_err *err)
 {
     struct row *row = cl_zalloc(sizeof *row);
     if (!row)
         return cl_fail(err, CL_E_NOMEM, 0, "a record");
     fill(row, source);
+    fill_execs(row, source);
     size_t n = protobuf_c_message_get_packed_size(&row->m.base);
     int rc = n > KEPT_MAX ? cl_fail(err, CL_E_TOOBIG, 0, "a record of %zu bytes", n)
                           : cl_buf_reserve(out, n, err);
@@ -155,6 +204,85 @@ static int check_template(const Cloche__V1__KeptTemplate *t, struct cl_err *err)
     return check_file(t->memory, "template's memory", err);
 }
 
+static const Cloche__V1__KeptStream *find_stream(const Cloche__V1__KeptSandbox *m, uint64_t id)
+{
+    const Cloche__V1__KeptStream *found = NULL;
+    for (size_t i = 0; i < m->n_streams; i++) {
+        if (m->streams[i]->id != id)
+            continue;
+        if (found)
+            return NULL; /* which? */
+        found = m->streams[i];
+    }
+    return found;
+}
+
+static bool is_window(const Cloche__V1__KeptStream *s)
+{
+    return s->send_credit <= GUEST_WINDOW_INITIAL && s->recv_credit <= GUEST_WINDOW_INITIAL &&
+           s->consumed <= GUEST_WINDOW_INITIAL - s->recv_credit;
+}
+
+/* It runs on a stream of its guest, or its end is known. */
+static bool is_going_or_over(const Cloche__V1__KeptSandbox *m, const Cloche__V1__KeptExec *e)
+{
+    if (e->result)
+        return e->limit_ns == 0 && e->result->outcome &&
+               protobuf_c_enum_descriptor_get_value(&cloche__v1__outcome__descriptor,
+                                                    (int)e->result->outcome) &&
+               protobuf_c_enum_descriptor_get_value(&cloche__v1__reason__descriptor,
+                                                    (int)e->result->reason) &&
+               strlen(e->result->message) < CL_ERR_TEXT;
+    const Cloche__V1__KeptStream *s = find_stream(m, e->stream);
+    return e->limit_ns > 0 && e->limit_ns <= KEPT_LIMIT_S * CL_NS_PER_S && s && !s->ends &&
+           is_window(s);
+}
+
+static bool is_output(const Cloche__V1__KeptOutput *m, bool closed)
+{
+    if (!m || m->key.len != SPOOL_KEY || m->n_streams != SPOOL_STREAMS)
+        return false;
+    uint64_t left = m->cap;
+    for (size_t i = 0; i < SPOOL_STREAMS; i++) {
+        const Cloche__V1__KeptBytes *s = m->streams[i];
+        if (s->kept > s->bytes || s->kept > left || s->bytes > INT64_MAX ||
+            s->sha256.len != spool_digest_size(s->bytes, closed))
+            return false;
+        left -= s->kept;
+    }
+    return m->cap <= INT64_MAX;
+}
+
+static int check_exec(const Cloche__V1__KeptSandbox *m, const Cloche__V1__KeptExec *e,
+                      struct cl_err *err)
+{
+    if (!e->start || !cl_id_is(e->start->exec_id, "exec") || !e->start->command ||
+        e->start->command->n_argv == 0)
+        return cl_fail(err, CL_E_INVALID, 0, "a record of a command that is none");
+    if (e->stream == 0 || e->stream >= m->next_stream || !is_going_or_over(m, e))
+        return cl_fail(err, CL_E_INVALID, 0, "a record of a command that neither runs nor ended");
+    if (!is_output(e->output, e->result != NULL))
+        return cl_fail(err, CL_E_INVALID, 0, "a record of output that cannot be");
+    return 0;
+}
+
+/* Each is there once. */
+static int check_execs(const Cloche__V1__KeptSandbox *m, struct cl_err *err)
+{
+    if (m->n_execs > KEPT_EXECS_MAX)
+        return cl_fail(err, CL_E_INVALID, 0, "a record of %zu commands", m->n_execs);
+    for (size_t i = 0; i < m->n_execs; i++) {
+        const Cloche__V1__KeptExec *e = m->execs[i];
+        if (check_exec(m, e, err) < 0)
+            return -1;
+        for (size_t k = 0; k < i; k++)
+            if (m->execs[k]->stream == e->stream ||
+                strcmp(m->execs[k]->start->exec_id, e->start->exec_id) == 0)
+                return cl_fail(err, CL_E_INVALID, 0, "a record that has a command twice");
+    }
+    return 0;
+}
+
 static int check(const Cloche__V1__KeptSandbox *m, struct cl_err *err)
 {
     const Cloche__V1__Assign *a = m->assign;
@@ -172,7 +300,7 @@ static int check(const Cloche__V1__KeptSandbox *m, struct cl_err *err)
     if (m->next_stream == 0 || m->n_streams > CL_COUNT(((struct guest_past *)0)->streams) ||
         !m->watch || !m->network)
         return cl_fail(err, CL_E_INVALID, 0, "a record with too much or too little of its past");
-    return 0;
+    return check_execs(m, err);
 }
 
 int kept_parse(const uint8_t *bytes, size_t n, struct cl_arena *arena,
@@ -192,8 +320,12 @@ void kept_past(const Cloche__V1__KeptSandbox *m, struct guest_past *ret_past)
 {
     *ret_past = (struct guest_past){.next_stream = m->next_stream, .n = m->n_streams};
     for (size_t i = 0; i < m->n_streams; i++) {
-        ret_past->streams[i].id = m->streams[i]->id;
-        ret_past->streams[i].ends = m->streams[i]->ends;
+        const Cloche__V1__KeptStream *s = m->streams[i];
+        ret_past->streams[i] = (struct guest_past_stream){.id = s->id,
+                                                          .ends = s->ends,
+                                                          .send_credit = s->send_credit,
+                                                          .recv_credit = s->recv_credit,
+                                                          .consumed = s->consumed};
     }
 }
 

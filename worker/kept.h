@@ -19,7 +19,11 @@
 
 enum {
     KEPT_VERSION = 1,
-    KEPT_MAX = 256 * 1024, /* an Assign of 64 network rules, and some KiB */
+    KEPT_MAX = 1024 * 1024, /* an Assign of 64 network rules, some KiB, and its commands */
+    KEPT_EXECS_MAX = 256,
+    /* Arguments, variables and labels of all commands: what is printed has to be parsed, and there
+     * a record may have PB_ELEMENTS_MAX of anything, and take four times its length. */
+    KEPT_ELEMENTS_MAX = 16384,
 };
 
 /* What is to be kept; borrowed. */
@@ -30,6 +34,10 @@ struct kept_source {
     bool paused_for_idle, goes_on;
     const struct watch *watch, *network;
     uint64_t sent_bytes, received_bytes;
+    /* Oldest first.  Those that there is no room for are left out: what has ended first, of these
+     * the oldest. */
+    Cloche__V1__KeptExec *const *execs;
+    size_t n_execs;
 };
 
 int kept_print(const struct kept_source *source, struct cl_buf *out, struct cl_err *err) CL_MUST;

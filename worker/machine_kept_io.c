@@ -186,6 +186,7 @@ int machine_restore(struct machine_host *host, const struct machine_kept *kept,
         machine_abort(m, err);
         return -1;
     }
+    guest_take_up(m->guest, kept->past);
     guest_set_resting(m->guest, true);
     *ret_machine = m;
     return 0;

@@ -30,6 +30,7 @@ struct relay {
     uint64_t bytes;
     struct cl_buf pending; /* towards the guest, what did not fit */
     bool pending_eof, committed;
+    bool eof_waits;    /* stdin's, alone */
     size_t unconsumed; /* read: sent to the scheduler, not credited to the guest yet */
 };
 
@@ -174,14 +175,23 @@ static bool finish_unread(struct relay *r)
     return true;
 }
 
+/* An end of stdin that came alone is not said to be taken as long as that could be lost. */
+static bool put_off_eof(struct relay *r)
+{
+    r->eof_waits =
+        r->what->what_case == CLOCHE__V1__OPEN_RELAY__WHAT_STDIN && !exec_takes_stdin(r->exec);
+    return r->eof_waits;
+}
+
 static void drain_pending(struct relay *r)
 {
     if (r->done || !r->call || finish_unread(r))
         return;
-    if (r->pending.len > 0) {
-        size_t n = push(r, r->pending.data, r->pending.len, r->pending_eof);
-        cl_buf_consume(&r->pending, n);
-    }
+    if (r->eof_waits && put_off_eof(r))
+        return;
+    const void *data = r->pending.len > 0 ? (const void *)r->pending.data : "";
+    if (r->pending.len > 0 || (r->pending_eof && !r->committed))
+        cl_buf_consume(&r->pending, push(r, data, r->pending.len, r->pending_eof));
     rpc_call_pause(r->call, r->pending.len > 0);
     if (r->pending.len > 0 || !r->pending_eof)
         return;
@@ -206,6 +216,8 @@ static void take_bytes(struct relay *r, const Cloche__V1__RelayResponse *m)
     if (r->digest)
         (void)EVP_DigestUpdate(r->digest, m->data.data, n);
     r->pending_eof = m->eof;
+    if (n == 0 && m->eof && r->pending.len == 0 && put_off_eof(r))
+        return;
     size_t taken = r->pending.len == 0 ? push(r, m->data.data, n, m->eof) : 0;
     if (taken < n && cl_buf_append(&r->pending, m->data.data + taken, n - taken, &err) < 0) {
         finish(r, &err);

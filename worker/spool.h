@@ -2,7 +2,8 @@
  *
  * The guest never waits for a reader: output is written here, readers follow at their own pace.
  * Over the cap bytes are counted and hashed, not kept.  The files are encrypted (AES-256-CTR) with
- * a key that lives only in this object, so freeing it erases them, whatever the disk remembers.
+ * a key that lives only in this object, and in the record of its sandbox while that is kept
+ * (worker/kept.h), so freeing it erases them, whatever the disk remembers.
  *
  * Of a sandbox that outlives its worker the files have names, and who has the key can go on with
  * them in another process.  A byte of the key stream is used for one byte only: what was kept of a

@@ -8,7 +8,7 @@
  *
  * A sandbox ends from any of the upper three as from RUNNING.  PAUSED: its VM is at rest and takes
  * none of this worker's room but the disk's; where it can it outlives the worker, and the next one
- * begins with it, without the output of what it was asked before.  KEPT: only the output remains,
+ * begins with it, its commands and what they said.  KEPT: only the output remains,
  * for an hour.
  *
  * Owns:    its machine, its execs.  Borrows the units (container).
@@ -102,6 +102,7 @@ struct exec_slot {
     struct exec *exec; /* owned */
     struct unit *unit;
     Cloche__V1__ExecStartCommand *start; /* owned: as it was asked for */
+    bool is_abandoned;                   /* by its client, and killed for that */
 };
 
 struct unit_waiter {

@@ -11,7 +11,7 @@
 #include "worker/net_words.h"
 #include "worker/unit_priv.h"
 
-static void set_state(struct unit *u, enum unit_state state)
+void unit_set_state(struct unit *u, enum unit_state state)
 {
     u->state = state;
     CL_LIST_FOREACH (node, &u->waiters) {
@@ -96,6 +96,7 @@ static void abort_execs(struct unit *u)
         struct exec_slot *slot = CL_LIST_ENTRY(node, struct exec_slot, link);
         exec_abort(slot->exec, u->outcome ? u->outcome : CLOCHE__V1__OUTCOME__OUTCOME_FAILED,
                    u->reason, u->message);
+        exec_forget_output(slot->exec); /* what is read of it from now on dies with this process */
     }
 }
 
@@ -119,12 +120,12 @@ static void become_ended(struct unit *u)
     count(u, false);
     cl_timer_stop(&u->timer);
     if (u->is_left) {
-        set_state(u, UNIT_ENDED);
+        unit_set_state(u, UNIT_ENDED);
         return;
     }
     log_event(LOG_UNIT_ENDED, "unit=%s lease=%s outcome=%d reason=%d text='%s'", u->assign->unit_id,
               u->assign->lease_id, (int)u->outcome, (int)u->reason, u->message);
-    set_state(u, UNIT_ENDED);
+    unit_set_state(u, UNIT_ENDED);
     u->units->events.on_ended(u->units->arg, u);
 }
 
@@ -147,7 +148,7 @@ void unit_end(struct unit *u, Cloche__V1__Outcome outcome, Cloche__V1__Reason re
     (void)snprintf(u->message, sizeof u->message, "%s", message);
     bool waiting = u->state == UNIT_CLAIMING;
     unit_forget_kept(u);
-    set_state(u, UNIT_ENDING);
+    unit_set_state(u, UNIT_ENDING);
     if (waiting) {
         if (u->claim)
             pool_cancel(u->claim);
@@ -160,13 +161,6 @@ void unit_end(struct unit *u, Cloche__V1__Outcome outcome, Cloche__V1__Reason re
     if (machine_stats(u->machine, &stats, NULL) == 0)
         u->cpu_ms = (stats.cpu_ns + CL_NS_PER_MS - 1) / CL_NS_PER_MS; /* nothing is free */
     machine_stop(u->machine);
-}
-
-void unit_leave(struct unit *u)
-{
-    u->is_left = true;
-    set_state(u, UNIT_ENDING);
-    machine_leave(u->machine);
 }
 
 static void machine_gone(void *arg, const struct cl_err *why)
@@ -222,13 +216,13 @@ void unit_acknowledged(struct unit *u)
 {
     if (u->state != UNIT_ENDED)
         return;
-    set_state(u, UNIT_KEPT);
+    unit_set_state(u, UNIT_KEPT);
     cl_timer_start(&u->timer, u->units->keep_ns);
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-static void exec_ended(void *arg, struct exec *e)
+void unit_exec_ended(void *arg, struct exec *e)
 {
     struct exec_slot *slot = arg;
     struct unit *u = slot->unit;
@@ -263,7 +257,7 @@ static int add_exec(struct unit *u, const Cloche__V1__ExecStartCommand *start,
         .id = start->exec_id,
         .command = start->command,
         .traceparent = u->assign->traceparent,
-        .on_end = exec_ended,
+        .on_end = unit_exec_ended,
         .arg = slot,
     };
     if ((!u->code_started && machine_mark_code_started(u->machine, err) < 0) ||
@@ -295,7 +289,7 @@ static void machine_ready(void *arg)
             return;
         }
     }
-    set_state(u, UNIT_RUNNING);
+    unit_set_state(u, UNIT_RUNNING);
     unit_touch(u);
     log_event(LOG_UNIT_STARTED, "unit=%s lease=%s source=%s start_us=%llu trace=%s",
               u->assign->unit_id, u->assign->lease_id, u->source,
@@ -442,7 +436,7 @@ static void claimed(void *arg, struct machine *machine, const char *source,
     u->machine = machine;
     u->source = source;
     machine_set_events(machine, &unit_machine_events, u);
-    set_state(u, UNIT_IDENTIFYING);
+    unit_set_state(u, UNIT_IDENTIFYING);
     struct machine_claim claim;
     struct net_grant grant;
     if (unit_fill_claim(u, &grant, &claim, &e) < 0 || machine_claim(machine, &claim, &e) < 0)
@@ -738,7 +732,7 @@ _Static_assert(offsetof(struct unit, link) == 0, "units_check_paused() relies on
 static void run_again(struct unit *u)
 {
     u->goes_on = false;
-    set_state(u, UNIT_RUNNING);
+    unit_set_state(u, UNIT_RUNNING);
     unit_touch(u);
 }
 
@@ -747,7 +741,7 @@ static void has_resumed(void *arg, const struct cl_err *err)
     struct unit *u = arg;
     if (err) {
         count(u, false);
-        set_state(u, UNIT_PAUSED);
+        unit_set_state(u, UNIT_PAUSED);
         uint64_t now = cl_now_ns();
         cl_timer_start(&u->timer, u->expires_ns > now ? u->expires_ns - now : 0);
         u->units->events.on_room(u->units->arg);
@@ -768,7 +762,7 @@ static int begin_resume(struct unit *u, struct cl_err *err)
         return -1;
     }
     count(u, true);
-    set_state(u, UNIT_RESUMING);
+    unit_set_state(u, UNIT_RESUMING);
     u->units->events.on_room(u->units->arg);
     return 0;
 }
@@ -801,7 +795,7 @@ void unit_is_restored(struct unit *u)
 {
     uint64_t now = cl_now_ns();
     cl_timer_start(&u->timer, u->expires_ns > now ? u->expires_ns - now : 0);
-    set_state(u, UNIT_PAUSED);
+    unit_set_state(u, UNIT_PAUSED);
 }
 
 void unit_rests(struct unit *u)
@@ -843,7 +837,7 @@ int unit_pause(struct unit *u, const Cloche__V1__PauseCommand *pause, struct uni
         u->keep_ns = pause->keep_ns;
         u->paused_for_idle = true;
         cl_timer_stop(&u->timer);
-        set_state(u, UNIT_PAUSING);
+        unit_set_state(u, UNIT_PAUSING);
     }
     u->paused_for_idle &= pause->if_idle;
     cl_list_push(&u->changes, &change->link);
@@ -958,9 +952,12 @@ void unit_client_left(struct unit *u, const char *id)
     struct cl_err ignored = {0};
     CL_LIST_FOREACH (node, &u->execs) {
         struct exec_slot *slot = CL_LIST_ENTRY(node, struct exec_slot, link);
-        if (strcmp(exec_id(slot->exec), id) == 0 && slot->start->kill_on_disconnect &&
-            exec_is_running(slot->exec))
-            (void)!exec_signal(slot->exec, SIGKILL, &ignored);
+        if (strcmp(exec_id(slot->exec), id) != 0 || !slot->start->kill_on_disconnect ||
+            !exec_is_running(slot->exec))
+            continue;
+        (void)!exec_signal(slot->exec, SIGKILL, &ignored);
+        slot->is_abandoned = true;
+        unit_keep_again(u); /* at rest it hears of that later */
     }
 }
 

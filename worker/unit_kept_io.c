@@ -1,7 +1,7 @@
 /* worker/unit_kept_io.c - paused sandboxes that outlive the worker; see worker/unit.h.
  *
  *   pause:   at rest ─► its files get names ─► its record is written ─► PAUSED
- *   resume:  its record is removed ─► its VM goes on ─► the names go
+ *   resume:  its record is removed ─► its VM goes on ─► the names go, but of the commands' output
  *   start:   each record becomes a unit that is PAUSED; files that no record names are removed
  *
  * The record comes last and goes first: one that is there is of a VM that has not gone on since.
@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <openssl/crypto.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "observability/log.h"
+#include "proto/copy.h"
 #include "worker/kept.h"
 #include "worker/template_file.h"
 #include "worker/unit_priv.h"
@@ -32,6 +34,108 @@ static void path_of(const struct units *us, const char *unit_id, char path[stati
     (void)snprintf(path, PATH_MAX, "%s/%s", us->record_dir, unit_id);
 }
 
+/* --- its commands -------------------------------------------------------------------------------
+ */
+
+/* In a record, with all that it points to. */
+struct kept_execs {
+    struct exec_kept rows[UNIT_EXECS_MAX];
+    Cloche__V1__KeptExec *list[UNIT_EXECS_MAX];
+    size_t n;
+};
+_Static_assert((int)UNIT_EXECS_MAX <= (int)KEPT_EXECS_MAX,
+               "a sandbox's commands are in its record");
+
+/* How the names of the files of its output begin. */
+static int output_path(const char *dir, const char *unit_id, const char *exec,
+                       char path[static PATH_MAX], struct cl_err *err)
+{
+    int n = snprintf(path, PATH_MAX, "%s/%s.%s", dir, unit_id, exec);
+    return n > 0 && n < PATH_MAX ? 0 : cl_fail(err, CL_E_TOOBIG, 0, "the name of a folder");
+}
+
+static void not_kept(const struct unit *u, const char *exec, const struct cl_err *why)
+{
+    log_event(LOG_EXEC_NOT_KEPT, "unit=%s exec=%s text='%s'", u->assign->unit_id, exec, why->text);
+}
+
+/* One that cannot be kept is none of its sandbox's troubles. */
+static void keep_exec(struct unit *u, const struct exec_slot *slot, struct kept_execs *execs)
+{
+    char path[PATH_MAX];
+    struct cl_err why = {0};
+    struct exec_kept *row = &execs->rows[execs->n];
+    if (output_path(machine_host(u->machine)->kept_dir, u->assign->unit_id, exec_id(slot->exec),
+                    path, &why) < 0 ||
+        exec_keep_output(slot->exec, path, &why) < 0) {
+        not_kept(u, exec_id(slot->exec), &why);
+        return;
+    }
+    exec_get_kept(slot->exec, row);
+    row->m.start = slot->start;
+    row->m.abandoned = slot->is_abandoned;
+    execs->list[execs->n++] = &row->m;
+}
+
+static struct kept_execs *keep_execs(struct unit *u, struct cl_err *err)
+{
+    struct kept_execs *execs = cl_zalloc(sizeof *execs);
+    if (!execs)
+        (void)cl_fail(err, CL_E_NOMEM, 0, "a record");
+    CL_LIST_FOREACH (node, &u->execs) {
+        const struct exec_slot *slot = CL_LIST_ENTRY(node, struct exec_slot, link);
+        if (execs && execs->n < UNIT_EXECS_MAX)
+            keep_exec(u, slot, execs);
+    }
+    return execs;
+}
+
+static void free_kept_execs(struct kept_execs *execs)
+{
+    OPENSSL_cleanse(execs->rows, execs->n * sizeof execs->rows[0]);
+    cl_free(execs);
+}
+
+static int restore_exec(struct unit *u, const char *dir, const Cloche__V1__KeptExec *m,
+                        struct exec_slot *slot, struct cl_err *err)
+{
+    char path[PATH_MAX];
+    ProtobufCMessage *copy;
+    if (output_path(dir, u->assign->unit_id, m->start->exec_id, path, err) < 0 ||
+        pb_copy(&m->start->base, &copy, err) < 0)
+        return -1;
+    slot->unit = u;
+    slot->start = (Cloche__V1__ExecStartCommand *)copy;
+    slot->is_abandoned = m->abandoned;
+    const struct exec_options options = {.loop = u->units->loop,
+                                         .guest = machine_guest(u->machine),
+                                         .id = m->start->exec_id,
+                                         .command = m->start->command,
+                                         .on_end = unit_exec_ended,
+                                         .arg = slot};
+    if (exec_restore(&options, m, path, &slot->exec, err) == 0)
+        return 0;
+    pb_free(copy);
+    return -1;
+}
+
+static void restore_execs(struct unit *u, const char *dir, const Cloche__V1__KeptSandbox *m)
+{
+    for (size_t i = 0; i < m->n_execs; i++) {
+        struct cl_err why = {0};
+        struct exec_slot *slot = cl_zalloc(sizeof *slot);
+        if (!slot || restore_exec(u, dir, m->execs[i], slot, &why) < 0) {
+            not_kept(u, m->execs[i]->start->exec_id, &why);
+            cl_free(slot);
+            continue;
+        }
+        cl_list_push(&u->execs, &slot->link);
+        u->n_execs++;
+        if (slot->is_abandoned && exec_is_running(slot->exec))
+            (void)!exec_signal(slot->exec, SIGKILL, &why); /* once it is released */
+    }
+}
+
 /* --- records ------------------------------------------------------------------------------------
  */
 
@@ -41,6 +145,9 @@ static int write_record(struct unit *u, struct cl_err *err)
     struct cl_buf bytes;
     struct machine_kept machine;
     uint64_t now = cl_now_ns();
+    struct kept_execs *execs = keep_execs(u, err);
+    if (!execs)
+        return -1;
     machine_get_kept(u->machine, &machine);
     const struct kept_source source = {
         .assign = u->assign,
@@ -52,6 +159,8 @@ static int write_record(struct unit *u, struct cl_err *err)
         .network = &u->network,
         .sent_bytes = u->sent_bytes,
         .received_bytes = u->received_bytes,
+        .execs = execs->list,
+        .n_execs = execs->n,
     };
     path_of(u->units, u->assign->unit_id, path);
     cl_buf_init(&bytes, KEPT_MAX);
@@ -61,6 +170,7 @@ static int write_record(struct unit *u, struct cl_err *err)
     if (bytes.data)
         OPENSSL_cleanse(bytes.data, bytes.len);
     cl_buf_fini(&bytes);
+    free_kept_execs(execs);
     OPENSSL_cleanse(&machine.image, sizeof machine.image);
     return rc;
 }
@@ -109,6 +219,15 @@ void unit_keep(struct unit *u)
         unit_rests(u);
     else if (machine_keep(u->machine, u->assign->unit_id, on_kept, u, &err) < 0)
         on_kept(u, &err);
+}
+
+void unit_leave(struct unit *u)
+{
+    u->is_left = true;
+    CL_LIST_FOREACH (node, &u->execs)
+        exec_leave(CL_LIST_ENTRY(node, struct exec_slot, link)->exec);
+    unit_set_state(u, UNIT_ENDING);
+    machine_leave(u->machine);
 }
 
 /* --- back from a record -------------------------------------------------------------------------
@@ -246,6 +365,7 @@ static int restore_unit(struct units *us, const struct units_past *past,
     if (rc < 0)
         return -1;
     u->is_kept = true;
+    restore_execs(u, past->host->kept_dir, m);
     cl_list_push(&us->all, &u->link);
     unit_is_restored(u);
     log_event(LOG_UNIT_RESTORED, "unit=%s lease=%s bytes=%llu", u->assign->unit_id,
@@ -303,15 +423,32 @@ static int restore_all(struct units *us, const struct units_past *past, DIR *dir
 /* --- files that nobody needs --------------------------------------------------------------------
  */
 
+/* The rest of a name that begins like this; NULL = it does not. */
+static const char *rest_of(const char *name, const char *begin)
+{
+    size_t n = strlen(begin);
+    return strncmp(name, begin, n) == 0 && name[n] == '.' ? name + n + 1 : NULL;
+}
+
+/* `end` is of one of its own files. */
+static bool has_file(const struct unit *u, const char *end)
+{
+    CL_LIST_FOREACH (node, (struct cl_list *)(uintptr_t)&u->execs) {
+        const struct exec_slot *slot = CL_LIST_ENTRY(node, struct exec_slot, link);
+        if (rest_of(end, exec_id(slot->exec)))
+            return true;
+    }
+    return strcmp(end, "image") == 0 || strcmp(end, "disk") == 0;
+}
+
 static bool is_needed(struct units *us, const char *name)
 {
     CL_LIST_FOREACH (node, &us->all) {
         const struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
-        size_t n = strlen(u->assign->unit_id);
+        const char *end = rest_of(name, u->assign->unit_id);
         if (!u->is_kept)
             continue;
-        if (strcmp(name, machine_template(u->machine)->file_name) == 0 ||
-            (strncmp(name, u->assign->unit_id, n) == 0 && name[n] == '.'))
+        if (strcmp(name, machine_template(u->machine)->file_name) == 0 || (end && has_file(u, end)))
             return true;
     }
     return false;

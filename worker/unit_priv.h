@@ -5,12 +5,15 @@
 #include "worker/unit.h"
 
 /* unit_io.c: */
+void unit_set_state(struct unit *u, enum unit_state state);
 extern const struct machine_events unit_machine_events;
 /* With a copy of `assign`, known by its id, without a machine. */
 int unit_new(struct units *us, const Cloche__V1__Assign *assign, struct unit **ret_unit,
              struct cl_err *err) CL_MUST;
 /* One that never lived. */
 void unit_free(struct unit *u);
+/* Of an exec_slot: its exec has ended. */
+void unit_exec_ended(void *slot, struct exec *e);
 /* PAUSING, and its VM is at rest: it is PAUSED. */
 void unit_rests(struct unit *u);
 /* New, of a machine that is at rest: PAUSED. */

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Paused sandboxes whose worker ends, in order or not: the next one goes on with them."""
+import hashlib
 import time
 
-from box import Box, quota, refused
-from harness import FACTOR, MIB, Cluster, Suite, in_parallel, pb, soon, until
+from box import Box, numbers, quota, refused
+from harness import FACTOR, MIB, Cluster, Listener, Suite, command, follow, in_parallel, pb, soon, until
 
 suite = Suite("kept")
 check, equal = suite.check, suite.equal
 
 COUNT_TO_FILE = "i=0; while :; do echo $i >> /tmp/count; i=$((i + 1)); sleep 0.05; done"
 TALK = "while :; do head -c 300 /dev/zero; sleep 0.01; done"
+COUNT_AND_ANSWER = "i=0; while :; do echo $i; i=$((i + 1)); sleep 0.05; done & while read -r line; do echo got $line >&2; done; kill $!; exit 7"
 
 
 def files(c):
@@ -33,6 +35,70 @@ def count(box):
     return [int(n) for n in box.exec("cat", "/tmp/count").out.split()]
 
 
+def listed(box):
+    return {e.id: (e.running, e.result.exit_code) for e in box.client.execs.List(pb.ExecServiceListRequest(sandbox_id=box.id)).execs}
+
+
+def tell(box, exec_id, text, eof=False):
+    request = pb.ExecServiceWriteStdinRequest(sandbox_id=box.id, exec_id=exec_id, data=text, eof=eof)
+    return box.client.execs.WriteStdin(iter([request]), timeout=soon(60)).bytes
+
+
+class Talker:
+    """A command that counts, and answers what it is told."""
+
+    def __init__(self, box):
+        self.box, self.told = box, b""
+        self.id = box.start("sh", "-c", COUNT_AND_ANSWER, stdin=True)
+        self.listener = self.follow()
+
+    def follow(self, **kw):
+        return Listener(self.box.attach(self.id, **kw))
+
+    def answers(self, text):
+        tell(self.box, self.id, text + b"\n")
+        self.told += b"got " + text + b"\n"
+        return until(lambda: bytes(self.listener.seen.err) == self.told, 20)
+
+    def has_gone_on(self):
+        """From its first byte, in another process: no line is missing, and none is there twice."""
+        check("who followed it was cut off, and told of no end", until(lambda: not self.listener.is_alive(), 20) and self.listener.seen.result is None, self.listener.seen)
+        before = len(numbers(self.listener))
+        self.listener = self.follow()
+        check("what it said before is there", until(lambda: len(numbers(self.listener)) >= before, 20), self.listener.seen)
+        check("it hears what it is told", self.answers(f"line {before}".encode()), self.listener.seen)
+        check("it talks on", until(lambda: len(numbers(self.listener)) > before + 10, 20), self.listener.seen)
+        got = numbers(self.listener)
+        check("… where it was, and once", got == list(range(len(got))) and self.listener.seen.gaps == 0, got[-20:])
+        known = bytes(self.listener.seen.out)
+        half = known[:len(known) // 2]
+        rest = self.follow(stdout_offset=len(half), no_follow=True)
+        check("from the middle, too", until(lambda: not rest.is_alive(), 20) and (half + bytes(rest.seen.out)).startswith(known), rest.seen)
+
+    def ends(self):
+        tell(self.box, self.id, b"", eof=True)
+        result = self.box.wait(self.id)
+        equal("its end comes, with its status", (result.outcome, result.exit_code), (pb.OUTCOME_EXITED, 7))
+        check("to who follows it, too", until(lambda: not self.listener.is_alive(), 20) and self.listener.seen.result.exit_code == 7, self.listener.seen)
+        got = numbers(self.listener)
+        check("nothing of it is missing", got == list(range(len(got))) and bytes(self.listener.seen.err) == self.told, self.listener.seen)
+        for name, data in (("stdout", self.listener.seen.out), ("stderr", self.listener.seen.err)):
+            total = getattr(result, name)
+            equal(f"{name} is digested from its first byte to its last", (total.bytes, total.sha256), (len(data), hashlib.sha256(data).digest()))
+
+
+def check_ended(box, exec_id, before):
+    """One that ended before is there as it was."""
+    again = follow(box.attach(exec_id))
+    equal("the output of one that has ended is there", (bytes(again.out), bytes(again.err)), (bytes(before.out), bytes(before.err)))
+    equal("… with its end and its digest", again.result, before.result)
+    equal("… which is right", again.result.stdout.sha256, hashlib.sha256(again.out).digest())
+
+
+def ends_of(c, exec_id):
+    return len([r for r in c.audit_records() if r.get("event") == "exec.end" and r["fields"]["exec"] == exec_id])
+
+
 def goes_on(c, how, times):
     box = Box(c.admin, template="python")
     equal("a variable", box.python("x = 41; x"), "41")
@@ -41,9 +107,12 @@ def goes_on(c, how, times):
     box.exec("sh", "-c", "dd if=/dev/urandom of=/home/user/noise bs=1M count=20 2>/dev/null; sync")
     identity = "sha256sum /home/user/noise; cat /proc/sys/kernel/random/boot_id /etc/machine-id; hostname"
     before = box.exec("sh", "-c", identity).out
-    begun = box.start("sh", "-c", "read line; echo never")
-    check("it has begun", until(lambda: len(count(box)) > 5, 10))
+    talker = Talker(box)
+    ended = box.start("sh", "-c", "seq 30000; echo wrong >&2; exit 3")
+    of_ended = follow(box.attach(ended))
+    check("it has begun", until(lambda: len(count(box)) > 5 and len(numbers(talker.listener)) > 5, 10))
     box.pause()
+    has = listed(box)
     at = len(files(c)[1])
     for _ in range(times):
         status = restart(c, how)
@@ -51,6 +120,8 @@ def goes_on(c, how, times):
             equal("the worker ends in order", status, 0)
         equal("its sandbox is paused as before", box.state(), "PAUSED")
         equal("there is one record of it", (at, [n for n in files(c)[1] if n == box.id]), (at, [box.id]))
+        equal("its commands are there", listed(box), has)
+        check_ended(box, ended, of_ended)
         answer = box.resume()
         check("it runs again", answer.was_paused and answer.sandbox.state == pb.UNIT_STATE_RUNNING, answer)
         equal("the variable is there", box.python("x + 1"), "42")
@@ -62,14 +133,18 @@ def goes_on(c, how, times):
         equal("… where it was, and once", seen, list(range(len(seen))))
         now = float(box.exec("date", "+%s.%N").out)
         check("its wall clock is right", abs(time.time() - now) < soon(0.3), time.time() - now)
-        check("what was begun before has no output here", refused(box.wait, begun)[0] == "NOT_FOUND", refused(box.wait, begun))
+        talker.has_gone_on()
         box.pause()
         box.resume()
         equal("it can be paused and resumed here", box.python("x + 2"), "43")
+        check_ended(box, ended, of_ended)
         box.pause()
+        has = listed(box)
     other = box.resume() and box.fork()
     equal("it can be forked", other.python("x + 3"), "44")
     other.kill()
+    talker.ends()
+    check("the audit log has each end once", until(lambda: ends_of(c, talker.id) == 1, 10) and ends_of(c, ended) == 1, (ends_of(c, talker.id), ends_of(c, ended)))
     box.kill()
     check("its end is as any other", until(lambda: box.state() == "ENDED", 10))
     check("and nothing of it is kept", until(lambda: not [n for n in sum(files(c), []) if box.id in n], 10), files(c))
@@ -91,7 +166,12 @@ def several(c):
     for i, box in enumerate(boxes):
         box.exec("sh", "-c", f"echo {i} > /tmp/me")
     awake = Box(c.admin)
+    bound = boxes[0].client.execs.Start(pb.StartRequest(sandbox_id=boxes[0].id, command=command("sleep", "600"), kill_on_disconnect=True)).exec_id
+    client = Listener(boxes[0].attach(bound))
+    time.sleep(0.2)
     in_parallel(lambda b: b.pause(), boxes)
+    client.stream.cancel()  # while it rests
+    time.sleep(0.5)
     kept, records = files(c)
     equal("each has a record", records, sorted(b.id for b in boxes))
     print(f"     {sum((c.worker.state_dir / 'paused' / n).stat().st_blocks * 512 for n in kept) / MIB:.0f} MiB in {len(kept)} files")
@@ -101,6 +181,7 @@ def several(c):
     in_parallel(lambda b: b.resume(), boxes)
     equal("each wakes as itself", [b.exec("cat", "/tmp/me").out for b in boxes], [f"{i}\n".encode() for i in range(4)])
     equal("no record is left", files(c)[1], [])
+    equal("a command whose client left meanwhile is killed", boxes[0].wait(bound).signal, 9)
     in_parallel(lambda b: b.kill(), boxes)
     restart(c, "stop")
     equal("and no file, once a worker begins", files(c), ([], []))
@@ -167,7 +248,7 @@ def spoiled(c):
     data[len(data) // 2] ^= 1
     image.write_bytes(data)
     (record,) = (c.dir / "keys").glob(f"wrk_*/{boxes['its record'].id}")
-    record.write_bytes(record.read_bytes()[:-7] + b"\xff" * 7)
+    record.write_bytes(b"\xff" * 7 + record.read_bytes()[7:])
     (folder / f"{boxes['its memory'].id}.image").unlink()
     c.worker.start()
     for what in ("its memory", "its record"):

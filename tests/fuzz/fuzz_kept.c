@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/id.h"
+#include "proto/guest_frame.h"
 #include "worker/kept.h"
+#include "worker/spool.h"
 #include "worker/vm_state.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -29,6 +31,35 @@ static void use_count(const Cloche__V1__KeptCount *m)
     (void)watch_missing(&watch);
 }
 
+static void use_output(const Cloche__V1__KeptOutput *m, bool closed)
+{
+    CL_ASSERT(m->key.len == SPOOL_KEY && m->n_streams == SPOOL_STREAMS);
+    for (size_t i = 0; i < m->n_streams; i++) {
+        const Cloche__V1__KeptBytes *s = m->streams[i];
+        CL_ASSERT(s->kept <= s->bytes && s->kept <= m->cap);
+        CL_ASSERT(s->sha256.len == spool_digest_size(s->bytes, closed) &&
+                  s->sha256.len <= SPOOL_DIGEST_MAX);
+    }
+    CL_ASSERT(m->streams[0]->kept + m->streams[1]->kept <= m->cap);
+}
+
+static void use_exec(const struct guest_past *past, const Cloche__V1__KeptExec *e)
+{
+    size_t found = 0;
+    CL_ASSERT(cl_id_is(e->start->exec_id, "exec") && e->start->command->n_argv > 0);
+    CL_ASSERT(e->stream > 0 && e->stream < past->next_stream);
+    use_output(e->output, e->result != NULL);
+    for (size_t i = 0; i < past->n && !e->result; i++) {
+        const struct guest_past_stream *s = &past->streams[i];
+        if (s->id != e->stream)
+            continue;
+        found++;
+        CL_ASSERT(!s->ends && s->send_credit <= GUEST_WINDOW_INITIAL &&
+                  s->recv_credit + s->consumed <= GUEST_WINDOW_INITIAL);
+    }
+    CL_ASSERT(e->result ? strlen(e->result->message) < CL_ERR_TEXT : found == 1);
+}
+
 static void use(const Cloche__V1__KeptSandbox *m)
 {
     static struct guest_past past;
@@ -43,6 +74,9 @@ static void use(const Cloche__V1__KeptSandbox *m)
     use_count(m->network);
     kept_past(m, &past);
     CL_ASSERT(past.n <= CL_COUNT(past.streams) && past.next_stream > 0);
+    CL_ASSERT(m->n_execs <= KEPT_EXECS_MAX);
+    for (size_t i = 0; i < m->n_execs; i++)
+        use_exec(&past, m->execs[i]);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -14,14 +14,18 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "base/loop.h"
+#include "proto/guest_frame.h"
 #include "worker/kept.h"
+#include "worker/spool.h"
 #include "worker/vm_driver.h"
 
 enum {
     ARENA = 4 * KEPT_MAX,
     SNAPSHOT = 8192,
     STREAMS = 2 * GUEST_STREAMS_MAX,
-    RULES = 32, /* of one grant */
+    RULES = 32,                        /* of one grant */
+    RUNS = GUEST_STREAMS_RESTORED + 1, /* streams of commands: one that runs, others that ended */
+    ENDED = GUEST_STREAMS_RESTORED + 2,
 };
 
 static const struct vm_driver driver = {.name = "kvm/xenpv", .is_shared = true};
@@ -38,6 +42,16 @@ static struct bench {
     Cloche__V1__NetworkGrant grant;
     char unit_id[CL_ID_MAX], lease_id[CL_ID_MAX], tenant[64];
     char *rules[RULES];
+    struct exec {
+        Cloche__V1__KeptExec m;
+        Cloche__V1__ExecStartCommand start;
+        Cloche__V1__Command command;
+        Cloche__V1__KeptOutput output;
+        Cloche__V1__KeptBytes lanes[SPOOL_STREAMS], *list[SPOOL_STREAMS];
+        Cloche__V1__ExecResult result;
+        char id[CL_ID_MAX];
+    } execs[KEPT_EXECS_MAX];
+    Cloche__V1__KeptExec *list[KEPT_EXECS_MAX];
     struct kept_source source;
     struct cl_buf bytes; /* printed */
     struct cl_err err;
@@ -108,7 +122,11 @@ static void fill_machine(void)
     b.past.next_stream = GUEST_STREAMS_RESTORED + 9;
     b.past.n = STREAMS;
     for (size_t i = 0; i < STREAMS; i++)
-        b.past.streams[i] = (struct guest_past_stream){.id = 3 * i + 1, .ends = i % 2};
+        b.past.streams[i] = (struct guest_past_stream){.id = 3 * i + 1,
+                                                       .ends = i % 2,
+                                                       .send_credit = i,
+                                                       .recv_credit = 2 * i,
+                                                       .consumed = 3 * i};
     b.machine = (struct machine_kept){
         .template = &b.template,
         .name = b.unit_id,
@@ -244,6 +262,9 @@ static void check_past(const Cloche__V1__KeptSandbox *m)
     for (size_t i = 0; i < past.n; i++) {
         assert_int_equal(past.streams[i].id, b.past.streams[i].id);
         assert_int_equal(past.streams[i].ends, b.past.streams[i].ends);
+        assert_int_equal(past.streams[i].send_credit, b.past.streams[i].send_credit);
+        assert_int_equal(past.streams[i].recv_credit, b.past.streams[i].recv_credit);
+        assert_int_equal(past.streams[i].consumed, b.past.streams[i].consumed);
     }
 }
 
@@ -612,6 +633,301 @@ static void test_a_past_that_cannot_be_is_refused(void **state)
     }
 }
 
+/* --- its commands -------------------------------------------------------------------------------
+ */
+
+static char *argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c", (char *)(uintptr_t) "x"};
+static uint8_t digest[SPOOL_DIGEST_MAX], key[SPOOL_KEY];
+
+static void fill_output(struct exec *e, bool is_running)
+{
+    cloche__v1__kept_output__init(&e->output);
+    e->output.key.data = key;
+    e->output.key.len = sizeof key;
+    e->output.cap = 1000;
+    e->output.streams = e->list;
+    e->output.n_streams = SPOOL_STREAMS;
+    for (size_t i = 0; i < SPOOL_STREAMS; i++) {
+        cloche__v1__kept_bytes__init(&e->lanes[i]);
+        e->list[i] = &e->lanes[i];
+        e->lanes[i].bytes = 700 * (i + 1);
+        e->lanes[i].kept = i ? 300 : 700;
+        e->lanes[i].sha256.data = digest;
+        e->lanes[i].sha256.len = spool_digest_size(e->lanes[i].bytes, !is_running);
+    }
+}
+
+static void add_exec(bool is_running)
+{
+    size_t i = b.source.n_execs++;
+    struct exec *e = &b.execs[i];
+    cloche__v1__kept_exec__init(&e->m);
+    cloche__v1__exec_start_command__init(&e->start);
+    cloche__v1__command__init(&e->command);
+    cl_id_new("exec", e->id);
+    e->start.exec_id = e->id;
+    e->start.command = &e->command;
+    e->start.kill_on_disconnect = 1;
+    e->command.argv = argv;
+    e->command.n_argv = CL_COUNT(argv);
+    e->m.start = &e->start;
+    e->m.output = &e->output;
+    e->m.started_unix_ns = 1700000000000000000;
+    e->m.stream = ENDED + i;
+    fill_output(e, is_running);
+    if (is_running) {
+        e->m.stream = RUNS;
+        e->m.limit_ns = 1000000007;
+        b.past.streams[0] = (struct guest_past_stream){.id = RUNS,
+                                                       .send_credit = GUEST_WINDOW_INITIAL,
+                                                       .recv_credit = 1000,
+                                                       .consumed = GUEST_WINDOW_INITIAL - 1000};
+    } else {
+        cloche__v1__exec_result__init(&e->result);
+        e->result.outcome = CLOCHE__V1__OUTCOME__OUTCOME_EXITED;
+        e->result.reason = CLOCHE__V1__REASON__REASON_FINISHED;
+        e->result.exit_code = 42;
+        e->m.result = &e->result;
+    }
+    b.past.next_stream = ENDED + KEPT_EXECS_MAX;
+    b.list[i] = &e->m;
+    b.source.execs = b.list;
+}
+
+static void test_commands_come_back(void **state)
+{
+    (void)state;
+    add_exec(false);
+    add_exec(true);
+    b.execs[1].m.abandoned = 1;
+    for (size_t i = 0; i < sizeof digest; i++)
+        digest[i] = (uint8_t)(100 + i);
+    memset(key, 7, sizeof key);
+    const Cloche__V1__KeptSandbox *m = pass(CL_OK);
+    assert_int_equal(m->n_execs, 2);
+    check_past(m);
+    for (size_t i = 0; i < 2; i++) { /* all of them, by their bytes */
+        size_t n = cloche__v1__kept_exec__get_packed_size(&b.execs[i].m);
+        uint8_t *want = malloc(n), *got = malloc(n);
+        assert_int_equal(cloche__v1__kept_exec__get_packed_size(m->execs[i]), n);
+        (void)cloche__v1__kept_exec__pack(&b.execs[i].m, want);
+        (void)cloche__v1__kept_exec__pack(m->execs[i], got);
+        assert_memory_equal(want, got, n);
+        free(want);
+        free(got);
+    }
+    assert_int_equal(m->execs[0]->result->exit_code, 42);
+    assert_true(m->execs[1]->abandoned && !m->execs[1]->result);
+    assert_int_equal(m->execs[1]->output->streams[1]->sha256.len, SPOOL_SHA256 + 1400 % 64);
+}
+
+/* Of those that have ended the newest stay; whatever runs stays before them. */
+static void test_commands_that_do_not_fit_are_left_out(void **state)
+{
+    (void)state;
+    enum { LONG = KEPT_MAX / 3 };
+    char *text = malloc(LONG + 1);
+    char *words[] = {text};
+    memset(text, 'x', LONG);
+    text[LONG] = '\0';
+    add_exec(true);
+    for (int i = 0; i < 4; i++)
+        add_exec(false);
+    for (size_t i = 0; i < b.source.n_execs; i++) {
+        b.execs[i].command.argv = words;
+        b.execs[i].command.n_argv = 1;
+    }
+    b.execs[1].command.argv = argv; /* the oldest is small */
+    const Cloche__V1__KeptSandbox *m = pass(CL_OK);
+    assert_int_equal(m->n_execs, 3);
+    assert_int_equal(m->execs[0]->stream, RUNS);
+    assert_int_equal(m->execs[1]->stream, ENDED + 1);
+    assert_int_equal(m->execs[2]->stream, ENDED + 4);
+    free(text);
+}
+
+/* What is printed can be parsed, whatever it is made of. */
+static void test_commands_of_many_parts_fit_their_parser(void **state)
+{
+    (void)state;
+    enum { VARS = 2048 };
+    static char var_name[] = "NAME_OF_A_VARIABLE_1", value[] = "value_of_it_1234";
+    static Cloche__V1__EnvVar var, *vars[VARS];
+    cloche__v1__env_var__init(&var);
+    var.name = var_name;
+    var.value = value;
+    for (size_t i = 0; i < VARS; i++)
+        vars[i] = &var;
+    for (int i = 0; i < 12; i++) {
+        add_exec(false);
+        b.execs[i].command.env = vars;
+        b.execs[i].command.n_env = VARS;
+    }
+    const Cloche__V1__KeptSandbox *m = pass(CL_OK);
+    assert_int_equal(m->n_execs, KEPT_ELEMENTS_MAX / VARS - 1);
+    assert_int_equal(m->execs[0]->stream, ENDED + 12 - m->n_execs);
+}
+
+static void test_as_many_commands_as_a_sandbox_can_have_come_back(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < KEPT_EXECS_MAX; i++)
+        add_exec(false);
+    assert_int_equal(pass(CL_OK)->n_execs, KEPT_EXECS_MAX);
+    assert_in_range(b.bytes.len, 1, KEPT_MAX / 4);
+}
+
+/* A command that would make the whole record one that is refused is not in it. */
+static void test_commands_that_would_be_refused_are_left_out(void **state)
+{
+    (void)state;
+    add_exec(true);
+    add_exec(false);
+    b.past.streams[0].ends = true;
+    assert_int_equal(pass(CL_OK)->n_execs, 1);
+    b.past.streams[0].id++;
+    assert_int_equal(pass(CL_OK)->n_execs, 1);
+    b.past.streams[0] = b.past.streams[1] = (struct guest_past_stream){.id = RUNS};
+    assert_int_equal(pass(CL_OK)->n_execs, 1);
+    b.past.streams[1].id = 2;
+    assert_int_equal(pass(CL_OK)->n_execs, 2);
+}
+
+/* Of a record with one that ended and one that runs. */
+typedef void change_exec_fn(Cloche__V1__KeptSandbox *m, Cloche__V1__KeptExec *ended,
+                            Cloche__V1__KeptExec *runs);
+
+#define CHANGE(name, what) \
+    static void name(Cloche__V1__KeptSandbox *m, Cloche__V1__KeptExec *e, Cloche__V1__KeptExec *r) \
+    { \
+        (void)m, (void)e, (void)r; \
+        what; \
+    }
+
+CHANGE(keep_exec, )
+CHANGE(lose_start, e->start = NULL)
+CHANGE(lose_command, e->start->command = NULL)
+CHANGE(lose_argv, e->start->command->n_argv = 0)
+CHANGE(name_exec_short, set_text(&e->start->exec_id, "exec_1"))
+CHANGE(name_exec_else, set_text(&e->start->exec_id, "sbx_01ARZ3NDEKTSV4RRFFQ69G5FAV"))
+CHANGE(name_exec_up, set_text(&e->start->exec_id, "exec_../../NDEKTSV4RRFFQ69G5FAV"))
+CHANGE(stream_none, e->stream = 0)
+CHANGE(stream_to_come, e->stream = m->next_stream)
+CHANGE(stream_gone, r->stream++)
+CHANGE(stream_ends, m->streams[0]->ends = 1)
+CHANGE(lose_limit, r->limit_ns = 0)
+CHANGE(stretch_limit, r->limit_ns = 25ULL * 3600 * 1000000000 + 1)
+CHANGE(window_send, m->streams[0]->send_credit++)
+CHANGE(window_recv, m->streams[0]->recv_credit++)
+CHANGE(window_recv_more, m->streams[0]->recv_credit = UINT64_MAX)
+CHANGE(window_consumed, m->streams[0]->consumed = UINT64_MAX)
+CHANGE(both, e->limit_ns = 1)
+CHANGE(lose_outcome, e->result->outcome = 0)
+CHANGE(outcome_else, e->result->outcome = (Cloche__V1__Outcome)99)
+CHANGE(reason_else, e->result->reason = (Cloche__V1__Reason)99)
+CHANGE(lose_output, e->output = NULL)
+CHANGE(shorten_key, e->output->key.len--)
+CHANGE(lose_cap, e->output->cap = 999)
+CHANGE(stretch_cap, e->output->cap = 1ULL << 63)
+CHANGE(lose_stream, e->output->n_streams--)
+CHANGE(keep_more, e->output->streams[0]->kept++)
+CHANGE(keep_most, e->output->streams[0]->kept = UINT64_MAX)
+CHANGE(keep_more_than_all, e->output->streams[0]->bytes = 699)
+CHANGE(bytes_most, e->output->streams[1]->bytes = 1ULL << 63)
+CHANGE(digest_short, e->output->streams[0]->sha256.len--)
+CHANGE(digest_short_running, r->output->streams[0]->sha256.len--)
+CHANGE(digest_of_else, r->output->streams[1]->bytes++)
+CHANGE(twice_by_id, r->start->exec_id = e->start->exec_id)
+CHANGE(twice_by_stream, e->stream = r->stream)
+
+static void refuse_exec(change_exec_fn *change, const char *why)
+{
+    struct cl_arena *arena; /* what is changed in it, nobody frees */
+    const Cloche__V1__KeptSandbox *printed;
+    cl_buf_clear(&b.bytes);
+    assert_int_equal(kept_print(&b.source, &b.bytes, &b.err), 0);
+    assert_int_equal(cl_arena_new(ARENA, &arena, &b.err), 0);
+    assert_int_equal(kept_parse(b.bytes.data, b.bytes.len, arena, &printed, &b.err), 0);
+    Cloche__V1__KeptSandbox *m = (Cloche__V1__KeptSandbox *)(uintptr_t)printed;
+    change(m, m->execs[0], m->execs[1]);
+    size_t n = cloche__v1__kept_sandbox__get_packed_size(m);
+    uint8_t *bytes = malloc(n);
+    assert_int_equal(cloche__v1__kept_sandbox__pack(m, bytes), n);
+    cl_arena_free(arena);
+    (void)parse(bytes, n, why ? CL_E_INVALID : CL_OK);
+    free(bytes);
+    if (why && !strstr(b.err.text, why))
+        fail_msg("'%s' instead of '%s'", b.err.text, why);
+}
+
+static void test_commands_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    static const char none[] = "that is none", no_end[] = "neither runs nor ended",
+                      output[] = "output that cannot be", twice[] = "twice";
+    static const struct {
+        change_exec_fn *change;
+        const char *why;
+    } cases[] = {
+        {keep_exec, NULL},
+        {lose_start, none},
+        {lose_command, none},
+        {lose_argv, none},
+        {name_exec_short, none},
+        {name_exec_else, none},
+        {name_exec_up, none},
+        {stream_none, no_end},
+        {stream_to_come, no_end},
+        {stream_gone, no_end},
+        {stream_ends, no_end},
+        {lose_limit, no_end},
+        {stretch_limit, no_end},
+        {window_send, no_end},
+        {window_recv, no_end},
+        {window_recv_more, no_end},
+        {window_consumed, no_end},
+        {both, no_end},
+        {lose_outcome, no_end},
+        {outcome_else, no_end},
+        {reason_else, no_end},
+        {lose_output, output},
+        {shorten_key, output},
+        {lose_cap, output},
+        {stretch_cap, output},
+        {lose_stream, output},
+        {keep_more, output},
+        {keep_most, output},
+        {keep_more_than_all, output},
+        {bytes_most, output},
+        {digest_short, output},
+        {digest_short_running, output},
+        {digest_of_else, output},
+        {twice_by_id, twice},
+        {twice_by_stream, twice},
+    };
+    add_exec(false);
+    add_exec(true);
+    for (size_t i = 0; i < CL_COUNT(cases); i++)
+        refuse_exec(cases[i].change, cases[i].why);
+}
+
+static void add_one_too_many(Cloche__V1__KeptSandbox *m)
+{
+    static Cloche__V1__KeptExec *list[KEPT_EXECS_MAX + 1];
+    for (size_t i = 0; i < CL_COUNT(list); i++)
+        list[i] = m->execs[0];
+    m->execs = list;
+    m->n_execs = CL_COUNT(list);
+}
+
+static void test_too_many_commands_are_refused(void **state)
+{
+    (void)state;
+    add_exec(false);
+    refuse(add_one_too_many, CL_E_INVALID);
+    assert_string_equal(b.err.text, "a record of 257 commands");
+}
+
 /* --- bytes --------------------------------------------------------------------------------------
  */
 
@@ -662,6 +978,13 @@ int main(void)
         TEST(test_a_file_needs_its_key),
         TEST(test_a_record_without_its_template_is_refused),
         TEST(test_a_past_that_cannot_be_is_refused),
+        TEST(test_commands_come_back),
+        TEST(test_commands_that_do_not_fit_are_left_out),
+        TEST(test_commands_of_many_parts_fit_their_parser),
+        TEST(test_as_many_commands_as_a_sandbox_can_have_come_back),
+        TEST(test_commands_that_would_be_refused_are_left_out),
+        TEST(test_commands_that_cannot_be_are_refused),
+        TEST(test_too_many_commands_are_refused),
         TEST(test_a_record_that_was_cut_is_refused),
         TEST(test_bytes_that_are_no_record_are_refused),
     };
