@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Sandboxes that run when their worker is stopped: they go on with the next one."""
+import os
+import subprocess
 import time
 
 from box import Box, quota, refused
-from harness import Cluster, Suite, command, in_parallel, pb, soon, until
+from harness import BUILD, Cluster, Suite, command, in_parallel, pb, soon, until
 
 suite = Suite("stop")
 check, equal = suite.check, suite.equal
 PAUSES = ("--pause-on-stop=yes",)
+COUNT = "i=0; while [ ! -e /tmp/enough ]; do echo $i; i=$((i + 1)); sleep 0.05; done; exit 7"
 COUNT_TO_FILE = "i=0; while :; do echo $i >> /tmp/count; i=$((i + 1)); sleep 0.05; done"
 
 
@@ -17,6 +20,11 @@ def records(c, name="wrk_*"):
 
 def count(box):
     return [int(n) for n in box.exec("cat", "/tmp/count").out.split()]
+
+
+def cloche(c, *words):
+    env = {**os.environ, "CLOCHE_ENDPOINT": f"unix:{c.dir}/api.sock", "CLOCHE_API_KEY": c.admin_key}
+    return subprocess.Popen([BUILD / "cloche", *words], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def runs(box, seconds=60):
@@ -37,6 +45,7 @@ def they_go_on(c):
     for box in boxes:
         box.start("sh", "-c", COUNT_TO_FILE)
     check("all have begun", all(until(lambda: len(count(b)) > 5, 20) for b in boxes))
+    followed = cloche(c, "exec", boxes[1].id, "--", "sh", "-c", COUNT)
     asleep.pause()
     for again in range(2):
         began = time.monotonic()
@@ -56,6 +65,11 @@ def they_go_on(c):
             seen = count(box)
             equal("… where it was, and once", seen, list(range(len(seen))))
         equal("whose worker did it is in the log", rests(c, boxes[1]), [("unit.pause", "worker"), ("unit.resume", "worker")] * (again + 1))
+    boxes[1].exec("touch", "/tmp/enough")
+    out, err = followed.communicate(timeout=soon(60))
+    said = [int(n) for n in out.split()]
+    check("who followed a command all the while hears its end", followed.returncode == 7, (followed.returncode, err))
+    check("… and has missed nothing, and heard nothing twice", len(said) > 40 and said == list(range(len(said))), said[-20:])
     equal("no record is left but one", records(c), [asleep.id])
     asleep.resume()
     equal("that one goes on when it is asked to", asleep.exec("echo", "here").out, b"here\n")
