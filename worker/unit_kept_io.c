@@ -40,6 +40,8 @@ static void path_of(const struct units *us, const char *unit_id, char path[stati
 /* In a record, with all that it points to. */
 struct kept_execs {
     struct exec_kept rows[UNIT_EXECS_MAX];
+    Cloche__V1__ExecStartCommand starts[UNIT_EXECS_MAX];
+    Cloche__V1__Command commands[UNIT_EXECS_MAX];
     Cloche__V1__KeptExec *list[UNIT_EXECS_MAX];
     size_t n;
 };
@@ -72,8 +74,13 @@ static void keep_exec(struct unit *u, const struct exec_slot *slot, struct kept_
         return;
     }
     exec_get_kept(slot->exec, row);
-    row->m.start = slot->start;
+    row->m.start = &execs->starts[execs->n];
     row->m.abandoned = slot->is_abandoned;
+    *row->m.start = *slot->start;
+    row->m.start->command = &execs->commands[execs->n];
+    *row->m.start->command = *slot->start->command;
+    row->m.start->command->n_env = 0;
+    row->m.start->command->env = NULL;
     execs->list[execs->n++] = &row->m;
 }
 

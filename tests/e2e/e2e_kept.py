@@ -108,10 +108,12 @@ def goes_on(c, how, times):
     identity = "sha256sum /home/user/noise; cat /proc/sys/kernel/random/boot_id /etc/machine-id; hostname"
     before = box.exec("sh", "-c", identity).out
     talker = Talker(box)
-    ended = box.start("sh", "-c", "seq 30000; echo wrong >&2; exit 3")
+    ended = box.start("sh", "-c", "seq 30000; echo wrong >&2; exit 3", env={"TOKEN": "what-nobody-reads"})
     of_ended = follow(box.attach(ended))
     check("it has begun", until(lambda: len(count(box)) > 5 and len(numbers(talker.listener)) > 5, 10))
     box.pause()
+    (record,) = (c.dir / "keys").glob(f"wrk_*/{box.id}")
+    equal("environments are not written down", (ended.encode() in record.read_bytes(), b"what-nobody-reads" in record.read_bytes()), (True, False))
     has = listed(box)
     at = len(files(c)[1])
     for _ in range(times):
