@@ -147,7 +147,7 @@ void unit_end(struct unit *u, Cloche__V1__Outcome outcome, Cloche__V1__Reason re
     u->reason = reason;
     (void)snprintf(u->message, sizeof u->message, "%s", message);
     bool waiting = u->state == UNIT_CLAIMING;
-    unit_forget_kept(u);
+    (void)!unit_forget_kept(u, NULL);
     unit_set_state(u, UNIT_ENDING);
     if (waiting) {
         if (u->claim)
@@ -756,7 +756,8 @@ static void has_resumed(void *arg, const struct cl_err *err)
 
 static int begin_resume(struct unit *u, struct cl_err *err)
 {
-    unit_forget_kept(u);
+    if (unit_forget_kept(u, err) < 0)
+        return -1;
     if (machine_wake(u->machine, has_resumed, u, err) < 0) {
         unit_keep_again(u);
         return -1;

@@ -199,14 +199,16 @@ void unit_keep_again(struct unit *u)
         log_event(LOG_UNIT_NOT_KEPT, "unit=%s text='%s'", u->assign->unit_id, err.text);
 }
 
-void unit_forget_kept(struct unit *u)
+int unit_forget_kept(struct unit *u, struct cl_err *err)
 {
     char path[PATH_MAX];
     if (!u->is_kept)
-        return;
+        return 0;
     path_of(u->units, u->assign->unit_id, path);
-    (void)unlink(path);
+    if (unlink(path) < 0 && errno != ENOENT)
+        return cl_fail(err, CL_E_SYS, errno, "remove '%s'", path);
     u->is_kept = false;
+    return 0;
 }
 
 static void on_kept(void *arg, const struct cl_err *err)

@@ -27,7 +27,7 @@ int unit_fill_claim(const struct unit *u, struct net_grant *grant, struct machin
 void unit_keep(struct unit *u);
 /* PAUSED again, or otherwise than before: what was kept goes on being kept. */
 void unit_keep_again(struct unit *u);
-/* Before its VM goes on, or ends. */
-void unit_forget_kept(struct unit *u);
+/* Before its VM goes on, or ends.  On an error its record is there still: it must not go on. */
+int unit_forget_kept(struct unit *u, struct cl_err *err) CL_MUST;
 
 #endif

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Paused sandboxes whose worker ends, in order or not: the next one goes on with them."""
 import hashlib
+import subprocess
 import time
 
 from box import Box, numbers, quota, refused
@@ -220,6 +221,15 @@ def no_way_back(c):
     check("one that was resumed ends with its worker", until(lambda: box.state() == "ENDED", 60) and box.get().reason == pb.REASON_WORKER_LOST, box.get())
     equal("and nothing of it is kept", files(c), ([], []))
     box = Box(c.admin)
+    box.pause()
+    (record,) = (c.dir / "keys").glob(f"wrk_*/{box.id}")
+    if subprocess.run(["chattr", "+i", record], capture_output=True).returncode == 0:
+        check("one whose record cannot be removed does not go on", refused(box.resume)[0] == "INTERNAL" and box.state() == "PAUSED", box.get())
+        subprocess.run(["chattr", "-i", record], check=True)
+    else:
+        print("left out: this file system has no immutable files")
+    box.resume()
+    equal("it goes on when it can", box.exec("echo", "here").out, b"here\n")
     box.pause()
     box.kill()
     check("one that is killed at rest is erased at once", until(lambda: files(c)[1] == [] and not [n for n in files(c)[0] if box.id in n], 10), files(c))
