@@ -156,7 +156,7 @@ seconds_to_fuzz() {
 if [ -n "$fuzzers" ]; then
     fuzz_seconds=$(seconds_to_fuzz)
     say "fuzz, $fuzz_seconds s"
-    python3 tools/fuzz.py --seconds "$fuzz_seconds" >out/fuzz.log || grep FAIL out/fuzz.log >>out/failures
+    python3 tools/fuzz.py --seconds "$fuzz_seconds" >out/fuzz.log 2>&1 || { grep FAIL out/fuzz.log || echo "fuzz (out/fuzz.log)"; } >>out/failures
     cat out/fuzz.log
     # shellcheck disable=SC2046
     set -- $(tail -1 out/fuzz.log | tr -dc '0-9 ')
