@@ -49,6 +49,7 @@ struct resting {
     uint64_t keep_ns, ttl_ns; /* of a pause; of a resume, 0 = as before */
     uint64_t image_bytes;     /* of a pause */
     bool kept;                /* of a pause: the image outlives its worker's process */
+    bool goes_on;             /* of a pause that its worker tells: only its stop caused it */
     uint64_t kept_until_ns;   /* of a pause that the books have noted: as in struct unit */
     uint64_t expires_ns;      /* wall clock; 0 = not said */
     struct cl_err why;        /* the refusal, while what was done is undone */
@@ -191,18 +192,19 @@ static void reply_resumed(struct api_call *a, const struct unit *u, bool was_pau
 }
 
 static void wake(struct unit *u, struct cl_list *calls);
+static void let_go_on(struct unit *u);
 
 /* Worker and books agree. */
 static void succeed(struct resting *x)
 {
     struct unit *u = x->u;
     struct cl_list calls;
-    bool news = u->paused != x->pauses;
+    bool news = u->paused != x->pauses, goes_on = x->goes_on;
     cl_list_init(&calls);
     move_calls(&x->calls, &calls);
     u->paused = x->pauses;
     u->paused_idle = x->pauses && x->for_idle;
-    u->stays_paused = x->pauses && x->asker != ASKED_BY_WORKER;
+    u->stays_paused = x->pauses && (x->asker != ASKED_BY_WORKER || (u->stays_paused && !news));
     u->rest_unsure = false;
     u->image_bytes = x->pauses ? x->image_bytes : 0;
     u->kept_until_ns = x->pauses ? x->kept_until_ns : 0;
@@ -223,6 +225,8 @@ static void succeed(struct resting *x)
         go_on(&calls);
     else if (!cl_list_empty(&calls))
         wake(u, &calls);
+    else if (goes_on && !u->stays_paused)
+        let_go_on(u);
 }
 
 /* What can be had soon, or what its worker sees otherwise, is left to the worker: it asks again,
@@ -711,6 +715,7 @@ void unit_rest_told(struct unit *u, const Cloche__V1__RunningUnit *m)
     x->for_idle = m->paused_for_idle;
     x->image_bytes = m->image_bytes;
     x->kept = m->kept;
+    x->goes_on = m->goes_on;
     x->expires_ns = m->expires_unix_ns;
     if (m->paused)
         note_pause(x, true, on_followed);

@@ -55,7 +55,13 @@ def they_go_on(c):
         equal("each has a record", records(c), sorted(b.id for b in (*boxes, asleep)))
         code, text = refused(boxes[0].exec, "true")
         check("a call is told to try again", code == "UNAVAILABLE" and "not connected" in text, (code, text))
+        if again:  # another scheduler, too, which has to hear first that they rest
+            equal("the scheduler ends in order", c.scheduler.stop(), 0)
+            c.scheduler.start()
+            c.await_socket("worker.sock")
+        seen = len(c.scheduler.events("SANDBOX_RESUMED"))
         c.worker.start()
+        check("they go on at once, and not with a later renewal", until(lambda: len(c.scheduler.events("SANDBOX_RESUMED")) >= seen + len(boxes), soon(5)))
         check("all go on", all(runs(b) for b in boxes), [b.get() for b in boxes])
         equal("but the one that a client has paused", asleep.state(), "PAUSED")
         equal("the variable is there", boxes[0].python("x + 1"), "42")
