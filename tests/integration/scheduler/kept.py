@@ -251,6 +251,31 @@ def a_scheduler_that_starts_again_knows_it(c):
         equal("the books show no drift", s.drift(), 0)
 
 
+@suite.scenario
+def what_only_its_workers_stop_paused_goes_on(c):
+    with Scene(c, "goeson") as s:
+        box, wanted = s.paused(), s.paused()
+        rests = s.held()
+        s.w.disconnect()
+        c.scheduler.kill()
+        c.scheduler.start()
+        check("it answers", c.await_answer())
+        s.w.units[box.id].goes_on = True
+        s.w.quiet = True
+        s.w.connect()
+        check("a new scheduler resumes it by its worker's first word", s.w.is_asked("resume") and box.is_in(RUNNING), box.get())
+        check("… and it holds again what it needs", s.held() != rests and s.drift() == 0, s.held())
+        check("… which the log has", s.has_event("unit.resume", unit=box.id, by="worker"), s.events("unit.resume"))
+        equal("the other rests", wanted.get().state, PAUSED)
+        s.w.quiet = False
+        s.w.disconnect()
+        equal("a client wants it to rest while its worker is away", error_of(wanted.pause), None)
+        s.w.units[wanted.id].goes_on = True
+        s.w.connect()
+        check("its worker says that it goes on", s.w.is_renewed() and s.w.is_renewed())
+        equal("but the client's word counts", (wanted.get().state, len(s.w.asked_for("resume"))), (PAUSED, 1))
+
+
 @suite.long_scenario
 def books_that_are_away_hear_of_its_end_later(c):
     with Scene(c, "later") as s:

@@ -43,7 +43,7 @@ class Worker:
         self.answers["start"] = lambda m: wpb.ExecAnswer(exec_id=m.start.exec_id)
         self.answers["file"] = wpb.ExecAnswer(files=[pb.FileInfo(name="made up")])
         self.opened, self.taken = [], []  # OpenRelay; all bytes of each relay that ended in order
-        self.channel = None
+        self.channel, self.quiet = None, False  # quiet: it says no more than its Hello
         self.connect()
 
     # --- the session
@@ -170,7 +170,7 @@ class Worker:
         u = self.units[unit_id]
         u.kept, u.expires_unix_ns = kept_until > 0, kept_until
         u.paused_for_idle = paused and for_idle and (u.paused_for_idle or not u.paused)
-        u.paused, u.image_bytes = paused, image_bytes
+        u.paused, u.image_bytes, u.goes_on = paused, image_bytes, False
 
     def renew(self):
         self.send(renew=wpb.RenewLeases(leases=list(self.units.values())))
@@ -180,7 +180,7 @@ class Worker:
         def renew():
             while True:
                 time.sleep(seconds)
-                if not self.over and self.hello.is_set():
+                if not self.over and not self.quiet and self.hello.is_set():
                     self.renew()
         threading.Thread(target=renew, daemon=True).start()
 
