@@ -58,7 +58,7 @@ def they_go_on(c):
         if again:  # another scheduler, too, which has to hear first that they rest
             equal("the scheduler ends in order", c.scheduler.stop(), 0)
             c.scheduler.start()
-            c.await_socket("worker.sock")
+            check("another one answers", c.await_answer(60))
         c.worker.start()
         check("all go on", all(runs(b) for b in boxes), [b.get() for b in boxes])
         equal("but the one that a client has paused", asleep.state(), "PAUSED")
