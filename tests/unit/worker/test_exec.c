@@ -16,6 +16,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "proto/guest_frame.h"
+#include "tests/unit/worker/agent_end.h"
 #include "worker/exec.h"
 
 #define TEXT "what it said before, and what it says now"
@@ -126,15 +127,6 @@ static int tear_down(void **state)
 /* --- what the agent says and hears --------------------------------------------------------------
  */
 
-static void say(const Cloche__V1__GuestFrame *frame)
-{
-    struct cl_buf buf;
-    cl_buf_init(&buf, GUEST_FRAME_MAX);
-    assert_int_equal(guest_frame_pack(&buf, frame, GUEST_FRAME_MAX, NULL), 0);
-    assert_int_equal(write(b.agent, buf.data, buf.len), (ssize_t)buf.len);
-    cl_buf_fini(&buf);
-}
-
 static void say_text(const char *text, size_t n)
 {
     Cloche__V1__GuestData data = CLOCHE__V1__GUEST_DATA__INIT;
@@ -142,7 +134,7 @@ static void say_text(const char *text, size_t n)
     data.bytes.data = (uint8_t *)(uintptr_t)text;
     data.bytes.len = n;
     GUEST_FRAME(frame, GUEST_STREAMS_RESTORED, DATA, data, &data);
-    say(&frame);
+    agent_say(b.agent, &frame);
 }
 
 static void say_ended(void)
@@ -153,7 +145,7 @@ static void say_ended(void)
     body.cpu_ns = 11;
     body.wall_ns = 12;
     GUEST_FRAME(frame, GUEST_STREAMS_RESTORED, EXEC_ENDED, exec_ended, &body);
-    say(&frame);
+    agent_say(b.agent, &frame);
 }
 
 /* What runs behind a call, too. */
@@ -165,31 +157,28 @@ static void settle(void)
 
 static void hear(void)
 {
-    Cloche__V1__GuestPong body = CLOCHE__V1__GUEST_PONG__INIT;
-    GUEST_FRAME(frame, 0, PONG, pong, &body);
-    say(&frame);
+    agent_say_pong(b.agent);
     cl_loop_run(b.loop);
     settle();
 }
 
 /* The kinds of what has come. */
-static size_t heard(Cloche__V1__GuestFrame__BodyCase ret_kinds[static 8])
+static struct {
+    size_t n;
+    Cloche__V1__GuestFrame__BodyCase kinds[8];
+} came;
+
+static void note(const Cloche__V1__GuestFrame *f)
 {
-    static uint8_t bytes[1 << 16];
-    ssize_t n = recv(b.agent, bytes, sizeof bytes, MSG_DONTWAIT);
-    size_t frames = 0;
-    for (size_t at = 0, used; n > 0 && at < (size_t)n; at += used) {
-        struct cl_arena *arena;
-        const Cloche__V1__GuestFrame *f;
-        assert_int_equal(cl_arena_new(1 << 20, &arena, NULL), 0);
-        assert_int_equal(guest_frame_parse(bytes + at, (size_t)n - at, GUEST_COMMAND_MAX, arena, &f,
-                                           &used, NULL),
-                         0);
-        assert_non_null(f);
-        ret_kinds[frames++ % 8] = f->body_case;
-        cl_arena_free(arena);
-    }
-    return frames;
+    assert_true(came.n < CL_COUNT(came.kinds));
+    came.kinds[came.n++] = f->body_case;
+}
+
+static size_t heard(void)
+{
+    came.n = 0;
+    agent_hear(b.agent, note);
+    return came.n;
 }
 
 /* --- another process ----------------------------------------------------------------------------
@@ -197,10 +186,8 @@ static size_t heard(Cloche__V1__GuestFrame__BodyCase ret_kinds[static 8])
 
 static void hold(void)
 {
-    Cloche__V1__GuestHeld body = CLOCHE__V1__GUEST_HELD__INIT;
-    GUEST_FRAME(frame, 0, HELD, held, &body);
     assert_int_equal(guest_hold(b.guest, &b.err), 0);
-    say(&frame);
+    agent_say_held(b.agent);
     cl_loop_run(b.loop);
     guest_set_resting(b.guest, true);
 }
@@ -273,7 +260,6 @@ static void check_end(void)
 static void test_it_goes_on_in_another_process(void **state)
 {
     (void)state;
-    Cloche__V1__GuestFrame__BodyCase kinds[8];
     uint64_t begun = exec_started_wall_ns(b.exec);
     say_text(TEXT, 21);
     hear();
@@ -287,11 +273,11 @@ static void test_it_goes_on_in_another_process(void **state)
     assert_false(exec_takes_stdin(b.exec));
     assert_int_equal(exec_write_stdin(b.exec, "x", 1, true), 0);
     assert_int_equal(exec_signal(b.exec, 15, &b.err), 0); /* waits for the release */
-    assert_int_equal(heard(kinds), 0);
+    assert_int_equal(heard(), 0);
     release();
-    assert_int_equal(heard(kinds), 2);
-    assert_int_equal(kinds[0], CLOCHE__V1__GUEST_FRAME__BODY_RELEASE);
-    assert_int_equal(kinds[1], CLOCHE__V1__GUEST_FRAME__BODY_SIGNAL);
+    assert_int_equal(heard(), 2);
+    assert_int_equal(came.kinds[0], CLOCHE__V1__GUEST_FRAME__BODY_RELEASE);
+    assert_int_equal(came.kinds[1], CLOCHE__V1__GUEST_FRAME__BODY_SIGNAL);
     hear();
     assert_int_equal(b.rooms, 1);
     assert_int_equal(exec_write_stdin(b.exec, "x", 1, true), 1);

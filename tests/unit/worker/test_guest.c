@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "proto/guest_frame.h"
+#include "tests/unit/worker/agent_end.h"
 #include "worker/dial.h"
 
 static const Cloche__V1__GuestChannel SOCKET = CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_SOCKET;
@@ -112,15 +113,6 @@ static void open_exec(void)
     assert_int_equal(guest_open(b.guest, &frame, &stream_events, NULL, &b.stream, NULL), 0);
 }
 
-static void say(const Cloche__V1__GuestFrame *frame)
-{
-    struct cl_buf buf;
-    cl_buf_init(&buf, GUEST_FRAME_MAX);
-    assert_int_equal(guest_frame_pack(&buf, frame, GUEST_FRAME_MAX, NULL), 0);
-    assert_int_equal(write(b.agent, buf.data, buf.len), (ssize_t)buf.len);
-    cl_buf_fini(&buf);
-}
-
 static void say_data(Cloche__V1__GuestChannel channel, bool eof)
 {
     static uint8_t byte = 'x';
@@ -130,7 +122,7 @@ static void say_data(Cloche__V1__GuestChannel channel, bool eof)
     data.bytes.len = eof ? 0 : 1;
     data.eof = eof;
     GUEST_FRAME(frame, 1, DATA, data, &data);
-    say(&frame);
+    agent_say(b.agent, &frame);
 }
 
 static void say_hung_up(int error)
@@ -138,14 +130,14 @@ static void say_hung_up(int error)
     Cloche__V1__GuestHungUp body = CLOCHE__V1__GUEST_HUNG_UP__INIT;
     body.error_number = error;
     GUEST_FRAME(frame, 1, HUNG_UP, hung_up, &body);
-    say(&frame);
+    agent_say(b.agent, &frame);
 }
 
 static void say_dialed(void)
 {
     Cloche__V1__GuestDialed body = CLOCHE__V1__GUEST_DIALED__INIT;
     GUEST_FRAME(frame, 1, DIALED, dialed, &body);
-    say(&frame);
+    agent_say(b.agent, &frame);
 }
 
 /* What the agent says, one letter a frame: c Dialed, d Data, e its eof, h HungUp in order, x HungUp
@@ -162,9 +154,7 @@ static const char *speak(const char *frames)
         else
             say_hung_up(*f == 'h' ? 0 : ECONNRESET);
     }
-    Cloche__V1__GuestPong pong = CLOCHE__V1__GUEST_PONG__INIT;
-    GUEST_FRAME(frame, 0, PONG, pong, &pong);
-    say(&frame);
+    agent_say_pong(b.agent);
     b.n_heard = 0;
     cl_loop_run(b.loop);
     b.heard[b.n_heard] = '\0';
@@ -257,7 +247,7 @@ static void test_a_connection_is_no_exec(void **state)
     Cloche__V1__GuestExecEnded ended = CLOCHE__V1__GUEST_EXEC_ENDED__INIT;
     open_dial();
     GUEST_FRAME(frame, 1, EXEC_ENDED, exec_ended, &ended);
-    say(&frame);
+    agent_say(b.agent, &frame);
     assert_string_equal(speak(""), "");
     assert_true(b.broken);
 }

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "proto/guest_frame.h"
+#include "tests/unit/worker/agent_end.h"
 #include "worker/guest.h"
 
 static const Cloche__V1__GuestChannel OUT = CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_STDOUT;
@@ -133,28 +134,21 @@ static char letter_of(const Cloche__V1__GuestFrame *f)
     }
 }
 
+static char said_text[256];
+static size_t said_n;
+
+static void note(const Cloche__V1__GuestFrame *f)
+{
+    said_n += (size_t)snprintf(said_text + said_n, sizeof said_text - said_n,
+                               f->stream ? "%c%llu " : "%c ", letter_of(f),
+                               (unsigned long long)f->stream);
+}
+
 static const char *said(void)
 {
-    static char text[256];
-    static uint8_t bytes[1 << 16];
-    ssize_t n = recv(b.agent, bytes, sizeof bytes, MSG_DONTWAIT);
-    size_t at = 0, len = 0;
-    text[0] = '\0';
-    while (n > 0 && at < (size_t)n) {
-        struct cl_arena *arena;
-        const Cloche__V1__GuestFrame *f;
-        size_t used;
-        assert_int_equal(cl_arena_new(1 << 20, &arena, NULL), 0);
-        assert_int_equal(guest_frame_parse(bytes + at, (size_t)n - at, GUEST_COMMAND_MAX, arena, &f,
-                                           &used, NULL),
-                         0);
-        assert_non_null(f); /* whole frames only */
-        len += (size_t)snprintf(text + len, sizeof text - len, f->stream ? "%c%llu " : "%c ",
-                                letter_of(f), (unsigned long long)f->stream);
-        at += used;
-        cl_arena_free(arena);
-    }
-    return text;
+    said_text[said_n = 0] = '\0';
+    agent_hear(b.agent, note);
+    return said_text;
 }
 
 /* More than it can be told of at once. */
@@ -170,29 +164,6 @@ static size_t said_all(void)
 /* --- what the agent says ------------------------------------------------------------------------
  */
 
-static void say(const Cloche__V1__GuestFrame *frame)
-{
-    struct cl_buf buf;
-    cl_buf_init(&buf, GUEST_FRAME_MAX);
-    assert_int_equal(guest_frame_pack(&buf, frame, GUEST_FRAME_MAX, NULL), 0);
-    assert_int_equal(write(b.agent, buf.data, buf.len), (ssize_t)buf.len);
-    cl_buf_fini(&buf);
-}
-
-static void say_held(void)
-{
-    Cloche__V1__GuestHeld body = CLOCHE__V1__GUEST_HELD__INIT;
-    GUEST_FRAME(frame, 0, HELD, held, &body);
-    say(&frame);
-}
-
-static void say_pong(void)
-{
-    Cloche__V1__GuestPong body = CLOCHE__V1__GUEST_PONG__INIT;
-    GUEST_FRAME(frame, 0, PONG, pong, &body);
-    say(&frame);
-}
-
 static void say_data(uint64_t stream, size_t n)
 {
     static uint8_t bytes[GUEST_DATA_MAX];
@@ -201,7 +172,7 @@ static void say_data(uint64_t stream, size_t n)
     data.bytes.data = bytes;
     data.bytes.len = n;
     GUEST_FRAME(frame, stream, DATA, data, &data);
-    say(&frame);
+    agent_say(b.agent, &frame);
 }
 
 static void say_window(uint64_t stream, uint32_t n)
@@ -209,14 +180,14 @@ static void say_window(uint64_t stream, uint32_t n)
     Cloche__V1__GuestWindow body = CLOCHE__V1__GUEST_WINDOW__INIT;
     body.bytes = n;
     GUEST_FRAME(frame, stream, WINDOW, window, &body);
-    say(&frame);
+    agent_say(b.agent, &frame);
 }
 
 static void say_ended(uint64_t stream)
 {
     Cloche__V1__GuestExecEnded body = CLOCHE__V1__GUEST_EXEC_ENDED__INIT;
     GUEST_FRAME(frame, stream, EXEC_ENDED, exec_ended, &body);
-    say(&frame);
+    agent_say(b.agent, &frame);
 }
 
 /* What runs behind a call, too. */
@@ -228,7 +199,7 @@ static void settle(void)
 
 static void hear(void)
 {
-    say_pong();
+    agent_say_pong(b.agent);
     cl_loop_run(b.loop);
     settle();
 }
@@ -268,7 +239,7 @@ static void open_dial(void)
 static void hold(void)
 {
     assert_int_equal(guest_hold(b.guest, NULL), 0);
-    say_held();
+    agent_say_held(b.agent);
     cl_loop_run(b.loop);
 }
 
@@ -283,7 +254,7 @@ static void test_nothing_is_sent_while_it_is_held(void **state)
     assert_int_equal(guest_stream_signal(s, 15, NULL), 0);
     assert_int_equal(guest_ping(b.guest, 1, NULL), 0);
     assert_string_equal(said(), "E1 [ ");
-    say_held();
+    agent_say_held(b.agent);
     cl_loop_run(b.loop);
     assert_int_equal(b.held, 1);
     (void)open_exec();
@@ -304,7 +275,7 @@ static void test_bytes_wait_where_they_are_until_it_goes_on(void **state)
     assert_int_equal(guest_hold(b.guest, NULL), 0);
     assert_int_equal(guest_stream_write(s, IN, "x", 1, true), 0);
     assert_false(guest_stream_takes(s));
-    say_held();
+    agent_say_held(b.agent);
     cl_loop_run(b.loop);
     guest_set_resting(b.guest, true);
     assert_int_equal(guest_stream_write(s, IN, "x", 1, true), 0);
@@ -340,7 +311,7 @@ static void test_windows_are_those_that_both_ends_know(void **state)
     say_window(2, 1); /* more than it has room for */
     hear();
     guest_stream_consume(s, 2 * GUEST_DATA_MAX); /* a quarter: but nothing is said of it now */
-    say_held();
+    agent_say_held(b.agent);
     cl_loop_run(b.loop);
     size_t came = 1000 + 2 * GUEST_DATA_MAX;
     const struct guest_past_stream *first = &b.past.streams[0], *second = &b.past.streams[1];
@@ -501,7 +472,7 @@ static void test_the_past_is_what_the_agent_has_open(void **state)
     (void)open_exec(); /* 8: after it */
     guest_stream_reset(given_up, "not needed");
     say_ended(5);
-    say_held();
+    agent_say_held(b.agent);
     cl_loop_run(b.loop);
     uint64_t seen = 0, ends = 0;
     for (size_t i = 0; i < b.past.n; i++) {
@@ -534,7 +505,7 @@ static void test_a_hold_can_be_given_up(void **state)
     assert_int_equal(guest_ping(b.guest, 1, NULL), 0);
     assert_int_equal(guest_release(b.guest, NULL), 0);
     assert_string_equal(said(), "[ ] p ");
-    say_held(); /* late, and of that one */
+    agent_say_held(b.agent); /* late, and of that one */
     hear();
     assert_false(b.broken);
     assert_int_equal(b.held, 0);
@@ -546,7 +517,7 @@ static void test_who_speaks_while_it_is_held_is_broken(void **state)
 {
     (void)state;
     hold();
-    say_pong();
+    agent_say_pong(b.agent);
     cl_loop_run(b.loop);
     assert_true(b.broken);
     assert_int_equal(b.why.code, CL_E_PEER);
@@ -555,7 +526,7 @@ static void test_who_speaks_while_it_is_held_is_broken(void **state)
 static void test_who_holds_unasked_is_broken(void **state)
 {
     (void)state;
-    say_held();
+    agent_say_held(b.agent);
     cl_loop_run(b.loop);
     assert_true(b.broken);
     assert_int_equal(b.why.code, CL_E_PEER);
