@@ -208,7 +208,6 @@ static bool ends_within(int pidfd, int ms)
     return poll(&p, 1, ms) > 0;
 }
 
-/* Its end is that of its process, not of its lock, which it gives back a little before. */
 /* Records of paused sandboxes: wrk_ID/sbx_ID in the folder of the plan. */
 static void say_paused(const struct cli_paths *p)
 {
@@ -221,6 +220,7 @@ static void say_paused(const struct cli_paths *p)
         cli_say("%zu paused %s for `cloche up`", n, n == 1 ? "sandbox waits" : "sandboxes wait");
 }
 
+/* Its end is that of its process, not of its lock, which it gives back a little before. */
 int cmd_down(const struct cli_opts *o, const struct args *a)
 {
     (void)a;

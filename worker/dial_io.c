@@ -228,7 +228,7 @@ static int open_stream(struct dial *d, struct cl_err *err)
     return guest_open(machine_guest(d->unit->machine), &frame, &events, d, &d->stream, err);
 }
 
-/* Nobody will hear of it otherwise. */
+/* One that its guest never had. */
 static void fail(struct dial *d, const struct cl_err *why)
 {
     leave_unit(d);

@@ -147,7 +147,7 @@ void unit_end(struct unit *u, Cloche__V1__Outcome outcome, Cloche__V1__Reason re
     u->reason = reason;
     (void)snprintf(u->message, sizeof u->message, "%s", message);
     bool waiting = u->state == UNIT_CLAIMING;
-    (void)!unit_forget_kept(u, NULL);
+    (void)!unit_forget_kept(u, NULL); /* one that stays is of no use without its image */
     unit_set_state(u, UNIT_ENDING);
     if (waiting) {
         if (u->claim)
