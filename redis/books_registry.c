@@ -1,5 +1,5 @@
-/* redis/books_registry.c - the calls about tenants, keys, workers, enrolment and the audit head.
- * See redis/books.h. */
+/* redis/books_registry.c - the calls about tenants and their usage, keys, workers, enrolment and
+ * the audit head.  See redis/books_registry.h. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -153,6 +153,71 @@ int books_tenant_delete(struct books *books, const char *name, books_done_fn *fn
     call->arg = arg;
     call_str(call, name);
     return call_go(call, answer_done, err);
+}
+
+/* --- usage, and the audit of the books themselves ------------------------------------------- */
+
+static void answer_usage(struct books_call *call, const redisReply *reply, const struct cl_err *err)
+{
+    struct books_usage u = {0};
+    if (err) {
+        call->fn.usage(NULL, err, call->arg);
+        return;
+    }
+    for (size_t i = 0; i < BOOKS_DIM_NR; i++) {
+        u.limits.dim[i] = reply_num(reply, 1 + i);
+        u.held[i] = reply_num(reply, 11 + i);
+    }
+    u.limits.period_ms = reply_num(reply, 7);
+    u.limits.rate_interval_us = reply_num(reply, 8);
+    u.limits.rate_burst = reply_num(reply, 9);
+    u.limits.queue_max = reply_num(reply, 10);
+    u.spent[BOOKS_CPU] = reply_num(reply, 17);
+    u.spent[BOOKS_EGRESS] = reply_num(reply, 18);
+    u.period_end_ms = reply_num(reply, 19);
+    u.queued = reply_num(reply, 20);
+    u.leases = reply_num(reply, 21);
+    u.reaped = reply_num(reply, 22);
+    u.live = reply_num(reply, 23);
+    u.reaped_total = reply_num(reply, 24);
+    call->fn.usage(&u, NULL, call->arg);
+}
+
+int books_usage(struct books *books, const char *tenant, books_usage_fn *fn, void *arg,
+                struct cl_err *err)
+{
+    struct books_call *call = call_begin(books, "usage", CALL_WAIT, tenant, 0, err);
+    if (!call)
+        return -1;
+    call->fn.usage = fn;
+    call->arg = arg;
+    return call_go(call, answer_usage, err);
+}
+
+static void answer_drift(struct books_call *call, const redisReply *reply, const struct cl_err *err)
+{
+    struct books_drift d = {0};
+    if (err) {
+        call->fn.drift(NULL, err, call->arg);
+        return;
+    }
+    for (size_t i = 0; i < BOOKS_DIM_NR; i++)
+        d.dim[i] = reply_int(reply, 1 + i);
+    d.leases = reply_int(reply, 7);
+    d.units = reply_int(reply, 8);
+    d.wrong = reply_int(reply, 9);
+    call->fn.drift(&d, NULL, call->arg);
+}
+
+int books_check(struct books *books, const char *tenant, books_drift_fn *fn, void *arg,
+                struct cl_err *err)
+{
+    struct books_call *call = call_begin(books, "recount", CALL_WAIT, tenant, 0, err);
+    if (!call)
+        return -1;
+    call->fn.drift = fn;
+    call->arg = arg;
+    return call_go(call, answer_drift, err);
 }
 
 /* --- keys ----------------------------------------------------------------------------------- */

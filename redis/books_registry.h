@@ -1,5 +1,5 @@
-/* redis/books_registry.h - the books' second half: tenants, API keys, workers, enrolment,
- * audit heads.
+/* redis/books_registry.h - the books' second half: tenants and what they use, API keys, workers,
+ * enrolment, audit heads.
  *
  * The connection, the answers and the thread are those of redis/books.h.
  */
@@ -39,6 +39,31 @@ int books_tenant_list(struct books *books, const char *after, size_t n, books_te
 /* STATE while it has units that have not ended.  Its keys and ended units go with it. */
 int books_tenant_delete(struct books *books, const char *name, books_done_fn *fn, void *arg,
                         struct cl_err *err) CL_MUST;
+
+/* --- usage, and the audit of the books themselves ------------------------------------------- */
+
+struct books_usage {
+    struct books_limits limits;
+    uint64_t held[BOOKS_DIM_NR];
+    uint64_t spent[BOOKS_DIM_NR]; /* CPU and egress of this period */
+    uint64_t period_end_ms;
+    uint64_t queued, leases, reaped, live;
+    uint64_t reaped_total;
+};
+typedef void books_usage_fn(const struct books_usage *usage, const struct cl_err *err, void *arg);
+int books_usage(struct books *books, const char *tenant, books_usage_fn *fn, void *arg,
+                struct cl_err *err) CL_MUST;
+
+/* Recount: every field must be 0. */
+struct books_drift {
+    int64_t dim[BOOKS_DIM_NR]; /* held minus the sum over the leases */
+    int64_t leases;            /* leases minus expiries */
+    int64_t units;             /* live units minus queued, leased and reaped ones */
+    int64_t wrong;             /* units whose record does not fit the set they are in */
+};
+typedef void books_drift_fn(const struct books_drift *drift, const struct cl_err *err, void *arg);
+int books_check(struct books *books, const char *tenant, books_drift_fn *fn, void *arg,
+                struct cl_err *err) CL_MUST;
 
 /* --- API keys ------------------------------------------------------------------------------- */
 
