@@ -15,7 +15,8 @@
  *              │ └──end────────────┼── reap: lease ───┤   (a reaped unit keeps its state and holds
  *              └──────requeue──────┴── expired ───────┘    no lease: requeue it or end it)
  *
- * A RUNNING sandbox may become PAUSED and RUNNING again, on the same lease.
+ * A RUNNING sandbox may become PAUSED and RUNNING again, on the same lease.  A PAUSED one may move
+ * to another worker, and then another lease holds it.
  *
  * admit may reserve in the same step, when a worker has room and nothing waits.
  * Callbacks get exactly one of result and err; both live until the callback returns.
@@ -38,7 +39,7 @@ struct books;
 
 enum {
     BOOKS_NAME = 64, /* tenant, subject, worker and their NUL */
-    BOOKS_LIBRARY_VERSION = 4,
+    BOOKS_LIBRARY_VERSION = 5,
     BOOKS_SPEC_MAX = 4 << 20,     /* bytes of one job's spec */
     BOOKS_TERMINAL_MAX = 1 << 20, /* bytes of one terminal record */
     BOOKS_PAGE_MAX = 1000,        /* rows of one page */
@@ -220,6 +221,19 @@ int books_pause(struct books *books, const struct books_hold *hold, const struct
  * subject and retry_ms, and then nothing has changed.  ALREADY: it runs; lease_ms counts. */
 int books_resume(struct books *books, const struct books_hold *hold, const struct books_rest *rest,
                  books_verdict_fn *fn, void *arg, struct cl_err *err) CL_MUST;
+
+/* Who is to hold a unit that moves. */
+struct books_move {
+    const char *lease; /* fresh */
+    const char *worker;
+};
+/* A PAUSED unit goes to another worker: `to` holds all that `hold` does, until the same time, and
+ * its fence is hold->fence + 1, so that it can be told in advance; `hold` is STALE from then on.
+ * The attempt stays.  ALREADY: `to` holds it, and it may run again.  STALE: neither does, or not
+ * any more. STATE: it is not PAUSED, or cancel was asked for.  INVALID: the lease is in use.
+ * NOTFOUND. */
+int books_move(struct books *books, const struct books_hold *hold, const struct books_move *to,
+               books_verdict_fn *fn, void *arg, struct cl_err *err) CL_MUST;
 
 /* Settle the quota to what was used, end the unit and keep `terminal` for 24 h. */
 struct books_end {

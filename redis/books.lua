@@ -424,6 +424,35 @@ local function resume(K, A)
   })
 end
 
+-- move id lease fence lease2 worker2: what a PAUSED unit's lease holds is held by lease2 at worker2
+-- from now on, with the fence that follows and until the same time.  Repeated, it may run there by now.
+local function move(K, A)
+  local T, id, lease, fence, lease2, worker2 = K[1], A[1], A[2], num(A[3]), A[4], A[5]
+  local us = now_us()
+  local ms = math.floor(us / 1000)
+  local _, U = account_of(T, ms)
+  local h = U and header_of(T, id)
+  if not h then return {NOTFOUND} end
+  if h.lease == lease2 and h.fence == fence + 1 and h.worker == worker2 then
+    return {OK, expiry_of(T, lease2, ms) and ALREADY or STALE}
+  end
+  local rec = lease_of(T, lease)
+  local x = expiry_of(T, lease, ms)
+  if not rec or rec.fence ~= fence or rec.unit ~= id or not x then return {OK, STALE} end
+  if h.state ~= PAUSED or flag(h, F_CANCEL) then return {STATE, h.state} end -- cancelled: it ends here
+  if redis.call('HEXISTS', T .. ':l', lease2) == 1 then return {INVALID} end
+  redis.call('HDEL', T .. ':l', lease)
+  redis.call('ZREM', T .. ':x', lease)
+  rec.fence = fence + 1
+  lease_save(T, lease2, rec)
+  redis.call('ZADD', T .. ':x', x, lease2)
+  U.fence = math.max(U.fence, rec.fence) -- so that the next attempt's is above it
+  usage_save(T, U)
+  h.lease, h.fence, h.worker = lease2, rec.fence, worker2
+  header_save(T, id, h, us)
+  return {OK, ACCEPTED}
+end
+
 -- renew ttl_ms (lease fence)* -> one byte a pair; an expired lease is not revived
 local function renew(K, A)
   local T, ttl, fences = K[1], num(A[1]), {}
@@ -839,7 +868,7 @@ local function version() return {OK, VERSION, DIGEST} end
 -- While a library loads there is neither pairs() nor ipairs().
 local functions = {
   {'admit', admit}, {'reserve', reserve}, {'started', started}, {'pause', pause},
-  {'resume', resume}, {'renew', renew}, {'finish', finish},
+  {'resume', resume}, {'move', move}, {'renew', renew}, {'finish', finish},
   {'requeue', requeue}, {'end_unleased', end_unleased}, {'get', get}, {'cancel', cancel},
   {'reap', reap}, {'list', list}, {'live', live}, {'usage', usage}, {'recount', recount},
   {'tenant_put', tenant_put}, {'tenant_get', tenant_get}, {'tenant_list', tenant_list},

@@ -287,6 +287,17 @@ int books_resume(struct books *books, const struct books_hold *hold, const struc
     return call_go(call, answer_verdict, err);
 }
 
+int books_move(struct books *books, const struct books_hold *hold, const struct books_move *to,
+               books_verdict_fn *fn, void *arg, struct cl_err *err)
+{
+    struct books_call *call = begin_hold(books, "move", hold, 2, fn, arg, err);
+    if (!call)
+        return -1;
+    put_lease(call, to->lease);
+    put_name(call, to->worker);
+    return call_go(call, answer_verdict, err);
+}
+
 int books_finish(struct books *books, const struct books_hold *hold, const struct books_end *end,
                  books_verdict_fn *fn, void *arg, struct cl_err *err)
 {
