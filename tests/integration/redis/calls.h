@@ -192,6 +192,62 @@ static inline void check_books_close(const char *tenant)
     assert_memory_equal(&got.drift, &none, sizeof none);
 }
 
+/* --- units that rest -------------------------------------------------------------------------- */
+
+static inline void start(const char *tenant, char id[static CL_ID_MAX],
+                         char lease[static CL_ID_MAX], uint64_t ttl_ms)
+{
+    admit(tenant, id);
+    cl_id_new("lease", lease);
+    reserve(tenant, id, lease, ttl_ms);
+    assert_int_equal(got.err.code, CL_OK);
+    struct books_hold h = hold(tenant, id, lease);
+    wait_answer(books_started(books, &h, on_verdict, NULL, NULL));
+    assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+}
+
+static inline void pause_kept(const struct books_hold *h, uint64_t lease_ms)
+{
+    struct books_rest rest = {.disk_mib = 300, .force = true, .lease_ms = lease_ms};
+    wait_answer(books_pause(books, h, &rest, on_verdict, NULL, NULL));
+}
+
+static inline void resume_for(const struct books_hold *h, bool force, uint64_t ttl_ms)
+{
+    struct books_rest rest = {.force = force, .lease_ms = ttl_ms};
+    wait_answer(books_resume(books, h, &rest, on_verdict, NULL, NULL));
+}
+
+static inline void expect_held(const char *tenant, const uint64_t want[static BOOKS_DIM_NR])
+{
+    wait_answer(books_usage(books, tenant, on_usage, NULL, NULL));
+    for (size_t i = 0; i < BOOKS_DIM_NR; i++)
+        assert_int_equal(got.usage.held[i], want[i]);
+}
+
+static inline enum books_state state_of(const char *tenant, const char *id)
+{
+    wait_answer(books_get(books, tenant, id, 0, on_units, NULL, NULL));
+    assert_int_equal(got.n, 1);
+    return got.unit[0].state;
+}
+
+static inline uint64_t expiry_of(const char *tenant, const char *id)
+{
+    (void)state_of(tenant, id);
+    return got.unit[0].expires_ms;
+}
+
+static inline void expect_reaped(const char *tenant, size_t n)
+{
+    wait_answer(books_reap(books, tenant, 10, on_units, NULL, NULL));
+    assert_int_equal(got.n, n);
+}
+
+/* What the unit of start() holds; rests: with the image of pause_kept(). */
+static const uint64_t runs[BOOKS_DIM_NR] = {1000, 256, 1, 5000, 100, 512},
+                      rests[BOOKS_DIM_NR] = {0, 0, 0, 5000, 100, 812}, nothing[BOOKS_DIM_NR] = {0};
+
 /* --- the server ------------------------------------------------------------------------------- */
 
 static enum rdb_state seen;

@@ -1,5 +1,5 @@
 /* tests/integration/redis/test_oracle.c - the books decide as policy's arithmetic does: one client,
- * random admissions, reservations, pauses, resumes and ends, each answer compared.
+ * random admissions, reservations, pauses, resumes, moves and ends, each answer compared.
  *
  * Usage: test_oracle [operations]; 6,000 by default.
  */
@@ -102,7 +102,7 @@ static uint64_t rnd(uint64_t n)
 static const struct quota_limits limits = {{20000, 5000, 17, 90000, 100000, 9000}, 3200000000};
 enum { RATE_US = 500, BURST = 10 };
 
-static uint64_t tat, refused_rate, refused_quota, granted, paused, resumed;
+static uint64_t tat, refused_rate, refused_quota, granted, paused, resumed, moved;
 
 static bool nobody_waits(void)
 {
@@ -235,6 +235,26 @@ static void change_rest(struct unit *u, struct quota_usage *model)
     resumed += rests;
 }
 
+/* Another worker holds what it holds, until the same time; who runs does not move. */
+static void move(struct unit *u)
+{
+    struct books_hold h = {"oracle", u->id, u->lease, u->fence};
+    char lease[CL_ID_MAX];
+    struct books_move to = {lease, "w2"};
+    cl_id_new("lease", lease);
+    wait_answer(books_move(books, &h, &to, on_verdict, NULL, NULL));
+    if (u->phase == HELD) {
+        CL_ASSERT(got_err.code == CL_E_STATE);
+        return;
+    }
+    CL_ASSERT(got_err.code == CL_OK);
+    memcpy(u->lease, lease, sizeof lease);
+    u->fence++;
+    look(u);
+    CL_ASSERT(row.expires_ms == u->expires_ms && row.fence == u->fence);
+    moved++;
+}
+
 static void start(struct unit *u)
 {
     struct books_hold h = {"oracle", u->id, u->lease, u->fence};
@@ -278,6 +298,8 @@ static void step(struct unit *u, struct quota_usage *model)
         reserve(u, model);
     else if (rnd(3) == 0)
         finish(u, model);
+    else if (rnd(3) == 0)
+        move(u);
     else if (u->started)
         change_rest(u, model);
     else
@@ -309,8 +331,8 @@ int main(int argc, char **argv)
     compare(&model);
     (void)printf("%" PRIu64 " operations agree with the oracle: %" PRIu64 " granted, %" PRIu64
                  " over quota, %" PRIu64 " over the rate, %" PRIu64 " paused, %" PRIu64
-                 " resumed\n",
-                 want, granted, refused_quota, refused_rate, paused, resumed);
+                 " resumed, %" PRIu64 " moved\n",
+                 want, granted, refused_quota, refused_rate, paused, resumed, moved);
     books_free(books);
     cl_loop_turn(loop, 0);
     cl_loop_free(loop);

@@ -1,57 +1,16 @@
 /* tests/integration/redis/test_rest.c - pause and resume in the books, against a real Redis. */
 #include "tests/integration/redis/calls.h"
 
-static void start(const char *tenant, char id[static CL_ID_MAX], char lease[static CL_ID_MAX],
-                  uint64_t ttl_ms)
-{
-    admit(tenant, id);
-    cl_id_new("lease", lease);
-    reserve(tenant, id, lease, ttl_ms);
-    assert_int_equal(got.err.code, CL_OK);
-    struct books_hold h = hold(tenant, id, lease);
-    wait_answer(books_started(books, &h, on_verdict, NULL, NULL));
-    assert_int_equal(got.verdict, BOOKS_ACCEPTED);
-}
-
 static void pause_unit(const struct books_hold *h, uint64_t disk_mib, bool force)
 {
     struct books_rest rest = {.disk_mib = disk_mib, .force = force};
     wait_answer(books_pause(books, h, &rest, on_verdict, NULL, NULL));
 }
 
-static void pause_kept(const struct books_hold *h, uint64_t lease_ms)
-{
-    struct books_rest rest = {.disk_mib = 300, .force = true, .lease_ms = lease_ms};
-    wait_answer(books_pause(books, h, &rest, on_verdict, NULL, NULL));
-}
-
-static void resume_for(const struct books_hold *h, bool force, uint64_t ttl_ms)
-{
-    struct books_rest rest = {.force = force, .lease_ms = ttl_ms};
-    wait_answer(books_resume(books, h, &rest, on_verdict, NULL, NULL));
-}
-
 static void resume_unit(const struct books_hold *h, bool force)
 {
     resume_for(h, force, 30000);
 }
-
-static void expect_held(const char *tenant, const uint64_t want[static BOOKS_DIM_NR])
-{
-    wait_answer(books_usage(books, tenant, on_usage, NULL, NULL));
-    for (size_t i = 0; i < BOOKS_DIM_NR; i++)
-        assert_int_equal(got.usage.held[i], want[i]);
-}
-
-static enum books_state state_of(const char *tenant, const char *id)
-{
-    wait_answer(books_get(books, tenant, id, 0, on_units, NULL, NULL));
-    assert_int_equal(got.n, 1);
-    return got.unit[0].state;
-}
-
-static const uint64_t runs[BOOKS_DIM_NR] = {1000, 256, 1, 5000, 100, 512},
-                      rests[BOOKS_DIM_NR] = {0, 0, 0, 5000, 100, 812}, nothing[BOOKS_DIM_NR] = {0};
 
 static void test_a_paused_unit_holds_disk_and_neither_vcpu_nor_memory_nor_a_sandbox(void **state)
 {
@@ -245,23 +204,11 @@ static void test_what_a_lost_unit_is_charged_has_no_time_of_rest(void **state)
     check_books_close("rest5");
 }
 
-static uint64_t expiry_of(const char *tenant, const char *id)
-{
-    (void)state_of(tenant, id);
-    return got.unit[0].expires_ms;
-}
-
 /* Its lease ends so long after the unit's newest change. */
 static void expect_lease(const char *tenant, const char *id, uint64_t ms)
 {
     uint64_t expires_ms = expiry_of(tenant, id);
     assert_int_equal(expires_ms, got.unit[0].changed_us / 1000 + ms);
-}
-
-static void expect_reaped(const char *tenant, size_t n)
-{
-    wait_answer(books_reap(books, tenant, 10, on_units, NULL, NULL));
-    assert_int_equal(got.n, n);
 }
 
 static void test_the_lease_of_one_that_is_kept_needs_no_renewals_until_it_runs(void **state)

@@ -22,7 +22,7 @@ enum phase { NONE, QUEUED, HELD, RESTS, LOST, ENDED };
 struct slot {
     struct books *books;
     const char *tenant;
-    char id[CL_ID_MAX], lease[CL_ID_MAX];
+    char id[CL_ID_MAX], lease[CL_ID_MAX], lease2[CL_ID_MAX]; /* lease2: that it moves to */
     uint64_t fence, held_at_ns;
     uint64_t asked_ms; /* of a pause or resume: how long its lease is to go on */
     uint32_t attempt;
@@ -39,7 +39,7 @@ static const uint64_t limits[BOOKS_DIM_NR] = {20000, 5000, 17, 4000000000000, 10
 static uint64_t ops, want_ops, violations, seed_state;
 static struct {
     uint64_t granted, refused, finished, stale, requeued_held, lost_seen, rate, queue, checks,
-        cancelled, direct, paused, resumed;
+        cancelled, direct, paused, resumed, moved;
 } count;
 static uint64_t top_fence[TENANTS];
 
@@ -176,6 +176,25 @@ static void on_rest(enum books_verdict v, const struct cl_err *err, void *arg)
         change_rest_done(s, rested);
     count.paused += s->phase == RESTS && !rested;
     count.resumed += s->phase == HELD && rested;
+    idle(s);
+}
+
+static void on_move(enum books_verdict v, const struct cl_err *err, void *arg)
+{
+    struct slot *s = arg;
+    if (err && err->code == CL_E_STATE && (s->phase == HELD || s->cancelled)) {
+        count.refused++;
+    } else if (err) {
+        violate(s, err->text);
+    } else if (v == BOOKS_STALE && s->short_ttl) {
+        s->phase = LOST;
+    } else if (v != BOOKS_ACCEPTED || s->phase != RESTS || s->cancelled) {
+        violate(s, "the move of a held lease refused, or of one that does not rest");
+    } else {
+        memcpy(s->lease, s->lease2, sizeof s->lease);
+        s->fence++;
+        count.moved++;
+    }
     idle(s);
 }
 
@@ -350,6 +369,14 @@ static int change_rest(struct slot *s)
                              : books_pause(s->books, &h, &rest, on_rest, s, NULL);
 }
 
+static int move(struct slot *s)
+{
+    struct books_hold h = {s->tenant, s->id, s->lease, s->fence};
+    struct books_move to = {s->lease2, "wrk_2"};
+    cl_id_new("lease", s->lease2);
+    return books_move(s->books, &h, &to, on_move, s, NULL);
+}
+
 static int step_held(struct slot *s)
 {
     struct books_hold h = {s->tenant, s->id, s->lease, s->fence};
@@ -368,6 +395,8 @@ static int step_held(struct slot *s)
     s->wrong = false;
     if (!s->ending && rnd(s->phase == RESTS ? 3 : 4) == 0)
         return change_rest(s);
+    if (!s->ending && rnd(s->phase == RESTS ? 4 : 40) == 0)
+        return move(s);
     if (r < 15)
         return books_started(s->books, &h, on_started, s, NULL);
     if (r < 30)
@@ -534,11 +563,11 @@ int main(int argc, char **argv)
     (void)printf("%" PRIu64 " operations in %.1f s: %" PRIu64 " granted = %" PRIu64
                  " finished + %" PRIu64 " requeued + %" PRIu64 " reaped; refused %" PRIu64
                  " quota %" PRIu64 " rate %" PRIu64 " queue %" PRIu64 " cancelled; %" PRIu64
-                 " stale; %" PRIu64 " paused, %" PRIu64 " resumed; %" PRIu64 " checks; %" PRIu64
-                 " violations\n",
+                 " stale; %" PRIu64 " paused, %" PRIu64 " resumed, %" PRIu64 " moved; %" PRIu64
+                 " checks; %" PRIu64 " violations\n",
                  ops, (double)took / 1e9, count.granted, count.finished, count.requeued_held,
                  reaped, count.refused, count.rate, count.queue, count.cancelled, count.stale,
-                 count.paused, count.resumed, count.checks, violations);
+                 count.paused, count.resumed, count.moved, count.checks, violations);
     for (size_t i = 0; i < CLIENTS; i++)
         books_free(clients[i]);
     cl_loop_turn(loop, 0);
