@@ -16,6 +16,8 @@ struct command_host {
     /* May a paused sandbox take so many bytes of the disk, and may one more VM of that size run? */
     int (*check_disk)(void *arg, uint64_t bytes, struct cl_err *err);
     int (*check_room)(void *arg, const Cloche__V1__Resources *resources, struct cl_err *err);
+    /* Take no new work, or again; to be remembered. */
+    int (*drain)(void *arg, bool undo, struct cl_err *err);
 };
 
 struct commands {

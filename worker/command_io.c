@@ -598,9 +598,21 @@ static int dispatch(struct commands *c, struct unit *u, const Cloche__V1__ExecCo
     }
 }
 
+/* Of no unit. */
+static void run_drain(struct commands *c, const Cloche__V1__ExecCommand *cmd)
+{
+    struct cl_err err = {0};
+    int rc = c->host.drain(c->arg, cmd->drain->undo, &err);
+    answer(c, cmd->request, rc < 0 ? &err : NULL);
+}
+
 void command_run(struct commands *c, const Cloche__V1__ExecCommand *command)
 {
     struct cl_err err = {0};
+    if (command->what_case == CLOCHE__V1__EXEC_COMMAND__WHAT_DRAIN) {
+        run_drain(c, command);
+        return;
+    }
     struct unit *u = units_find(c->units, command->unit_id);
     int rc = u ? dispatch(c, u, command, &err)
                : cl_fail(&err, CL_E_NOTFOUND, 0, "the sandbox is not on this worker");

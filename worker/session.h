@@ -29,7 +29,7 @@ struct session_options {
     struct pool *pool;
     uint64_t capacity_vcpu_milli, capacity_memory_mib;
     uint32_t slots;
-    const char *disk_dir; /* closed while it has less than disk_reserve free */
+    const char *state_dir; /* closed while its disk has less than disk_reserve free */
     uint64_t disk_reserve;
 };
 

@@ -2,6 +2,8 @@
 #include "worker/disk.h"
 #include "worker/session.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,6 +46,7 @@ struct session {
     uint64_t self_kill_ns, renew_every_ns;
     uint64_t awake_ns;      /* when the load timer ran last */
     char closed[128];       /* why no new work is taken; "" = open */
+    bool draining;          /* its host is to be empty; a file in the state folder remembers it */
     char said[CL_ERR_TEXT]; /* why the session ended last, as logged */
     struct cl_list lost;    /* of struct lost */
     size_t n_lost;
@@ -80,12 +83,18 @@ static void check_disk(struct session *s)
 {
     static const char full[] = "its disk is nearly full";
     uint64_t left;
-    if (cl_disk_free(s->o.disk_dir, &left, NULL) < 0)
+    if (cl_disk_free(s->o.state_dir, &left, NULL) < 0)
         return;
     if (left < s->o.disk_reserve && !s->closed[0])
         (void)snprintf(s->closed, sizeof s->closed, "%s", full);
     else if (left >= s->o.disk_reserve && strcmp(s->closed, full) == 0)
         s->closed[0] = '\0';
+}
+
+/* Why it takes no new work; "" = it does. */
+static const char *why_closed(const struct session *s)
+{
+    return s->draining && !s->closed[0] ? "it is being drained" : s->closed;
 }
 
 static void fill_load(struct session *s, struct load_message *m)
@@ -100,7 +109,8 @@ static void fill_load(struct session *s, struct load_message *m)
     m->load.used_memory_mib = s->o.units->used_memory_mib;
     m->load.slots = s->o.slots;
     m->load.used_slots = s->o.units->used_slots;
-    m->load.closed = s->closed;
+    m->load.closed = (char *)(uintptr_t)why_closed(s);
+    m->load.draining = s->draining;
     m->load.templates = m->list;
     for (size_t i = 0; i < n; i++) {
         const struct template *t = infos[i].template;
@@ -466,7 +476,8 @@ static int check_disk_for(const struct session *s, uint64_t need, const char *wh
 {
     uint64_t left;
     uint64_t promised = units_disk_promised(s->o.units);
-    if (cl_disk_free(s->o.disk_dir, &left, NULL) < 0 || left >= s->o.disk_reserve + promised + need)
+    if (cl_disk_free(s->o.state_dir, &left, NULL) < 0 ||
+        left >= s->o.disk_reserve + promised + need)
         return 0;
     return cl_fail(err, CL_E_QUOTA, 0,
                    "its disk has no room for %s: %llu MiB, where %llu are free, %llu "
@@ -488,12 +499,44 @@ static int check_image(void *session, uint64_t bytes, struct cl_err *err)
     return check_disk_for(session, bytes, "a paused sandbox", err);
 }
 
+/* --- drain -------------------------------------------------------------------------------------
+ */
+
+static void drain_path(const struct session *s, char path[static PATH_MAX])
+{
+    (void)snprintf(path, PATH_MAX, "%s/draining", s->o.state_dir);
+}
+
+/* A worker that is started anew on a host that is to be empty must not fill it. */
+static bool was_draining(const struct session *s)
+{
+    char path[PATH_MAX];
+    drain_path(s, path);
+    return access(path, F_OK) == 0;
+}
+
+static int drain(void *session, bool undo, struct cl_err *err)
+{
+    struct session *s = session;
+    char path[PATH_MAX];
+    drain_path(s, path);
+    if (undo && unlink(path) < 0 && errno != ENOENT)
+        return cl_fail(err, CL_E_SYS, errno, "remove '%s'", path);
+    if (!undo && cl_file_write(path, "", 0, 0600, err) < 0)
+        return -1;
+    s->draining = !undo;
+    log_event(LOG_DRAINING, "on=%d", s->draining);
+    load_soon(s);
+    return 0;
+}
+
 static void on_assign(struct session *s, const Cloche__V1__Assign *a)
 {
     struct cl_err err = {0};
     struct unit *u;
-    int rc = s->closed[0] ? cl_fail(&err, CL_E_UNAVAILABLE, 0, "%s", s->closed)
-                          : check_room(s, a->resources, &err);
+    const char *closed = why_closed(s);
+    int rc = closed[0] ? cl_fail(&err, CL_E_UNAVAILABLE, 0, "%s", closed)
+                       : check_room(s, a->resources, &err);
     if (rc == 0)
         rc = check_scratch(s, a->resources, &err);
     if (rc == 0 && a->kind == CLOCHE__V1__UNIT_KIND__UNIT_KIND_JOB && !a->command)
@@ -685,12 +728,15 @@ int session_new(const struct session_options *options, struct session **ret_sess
                           .renew_every_ns = 10 * CL_NS_PER_S,
                           .awake_ns = cl_now_ns()};
     cl_list_init(&s->lost);
-    s->commands = (struct commands){
-        .loop = options->loop,
-        .units = options->units,
-        .host = {.reply = on_reply, .check_disk = check_image, .check_room = check_room},
-        .arg = s};
+    s->commands = (struct commands){.loop = options->loop,
+                                    .units = options->units,
+                                    .host = {.reply = on_reply,
+                                             .check_disk = check_image,
+                                             .check_room = check_room,
+                                             .drain = drain},
+                                    .arg = s};
     commands_init(&s->commands);
+    s->draining = was_draining(s);
     if (rpc_channel_new(options->loop, options->target, options->tls, &s->channel, err) < 0 ||
         cl_timer_init(&s->load, options->loop, send_load, s, err) < 0 ||
         cl_timer_init(&s->renew, options->loop, send_renew, s, err) < 0 ||

@@ -76,10 +76,10 @@ struct unit {
     uint64_t idle_since_ns; /* it passed, and the sandbox is to be paused then; 0 = it did not */
     uint64_t keep_ns;       /* how long it is kept once it is paused */
     bool paused_for_idle;   /* or is about to be: no client asked for it */
-    bool goes_on;           /* only its worker's stop paused it: it resumes when there is one */
-    bool is_kept;           /* PAUSED: there is a record of it (worker/kept.h) */
-    bool is_left;           /* to the next worker: nobody hears of its end */
-    bool has_room;          /* counted as used */
+    bool goes_on;  /* only its worker's stop or drain paused it: it resumes when there is one */
+    bool is_kept;  /* PAUSED: there is a record of it (worker/kept.h) */
+    bool is_left;  /* to the next worker: nobody hears of its end */
+    bool has_room; /* counted as used */
     Cloche__V1__Outcome outcome; /* of the unit, once decided */
     Cloche__V1__Reason reason;
     char message[CL_ERR_TEXT];

@@ -822,7 +822,7 @@ static void has_paused(void *arg, const struct cl_err *err)
 int unit_pause(struct unit *u, const Cloche__V1__PauseCommand *pause, struct unit_change *change,
                struct cl_err *err)
 {
-    u->goes_on = false;
+    u->goes_on = pause->goes_on;
     if (u->state == UNIT_PAUSED) {
         u->paused_for_idle &= pause->if_idle;
         unit_keep_again(u);

@@ -445,7 +445,7 @@ static int open_session(struct worker *w, struct cl_err *err)
         .capacity_vcpu_milli = vcpus * 1000,
         .capacity_memory_mib = memory / CL_MIB,
         .slots = (uint32_t)slots,
-        .disk_dir = w->o->state_dir,
+        .state_dir = w->o->state_dir,
         .disk_reserve = w->o->disk_reserve,
     };
     return session_new(&options, &w->session, err);
