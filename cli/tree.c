@@ -184,13 +184,15 @@ static void vm_start(const struct fact *f)
 
 static void unit_life(const struct fact *f)
 {
-    const char *reason = str(f, "reason"), *by = str(f, "by");
+    const char *reason = str(f, "reason"), *by = str(f, "by"), *to = str(f, "to");
     json_t *n = child(f->t->root, f->ts, "unit");
     (void)json_object_set(n, "fields", f->fields);
     set_text(n, "%s", strchr(f->event, '.') + 1);
     add_outcome(f, n, " ");
     if (reason[0] || by[0])
         add_text(n, "%s %s", by[0] ? " by" : ",", by[0] ? by : reason);
+    if (to[0])
+        add_text(n, " to %s", to);
 }
 
 static json_t *exec_node(const struct fact *f)
@@ -424,7 +426,8 @@ static const struct {
     {"guest.bind", guest_socket}, {"guest.denied", guest_denied}, {"guest.trace", guest_trace},
     {"guest.count", count},       {"net.count", count},           {"net.dns", net_dns},
     {"net.open", net_open},       {"net.close", net_close},       {"net.denied", net_denied},
-    {"port.link", port_link},     {"port.open", port_open},       {"port.close", port_close},
+    {"unit.move", unit_life},     {"port.link", port_link},       {"port.open", port_open},
+    {"port.close", port_close},
 };
 
 void tree_add(struct tree *t, const char *ts, const char *event, const json_t *fields)

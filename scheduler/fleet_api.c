@@ -21,7 +21,25 @@ enum {
     CLAIM_BYTES = 16, /* of the digest that ties a spent token to its request */
 };
 
-/* --- ListWorkers ------------------------------------------------------------------------------ */
+/* --- workers ---------------------------------------------------------------------------------- */
+
+static int by_id(const void *a, const void *b)
+{
+    const Cloche__V1__Worker *x = a, *y = b;
+    return strcmp(x->id, y->id);
+}
+
+/* What each of these has; the rows lie in a line, by id. */
+static void count_units(struct sched *s, Cloche__V1__Worker *rows, size_t n)
+{
+    size_t at = 0;
+    for (const struct unit *u; (u = cl_map_next(s->units, &at, NULL)) != NULL;) {
+        const Cloche__V1__Worker key = {.id = (char *)(uintptr_t)u->worker_id};
+        Cloche__V1__Worker *row = bsearch(&key, rows, n, sizeof *rows, by_id);
+        if (row)
+            *(u->kind == BOOKS_JOB ? &row->jobs : &row->sandboxes) += 1;
+    }
+}
 
 static void fill_worker(Cloche__V1__Worker *o, const struct worker *w)
 {
@@ -37,12 +55,8 @@ static void fill_worker(Cloche__V1__Worker *o, const struct worker *w)
     o->used_vcpu_milli = w->used_vcpu;
     o->capacity_memory_mib = w->cap_mem;
     o->used_memory_mib = w->used_mem;
-}
-
-static int by_id(const void *a, const void *b)
-{
-    const Cloche__V1__Worker *x = a, *y = b;
-    return strcmp(x->id, y->id);
+    o->draining = w->draining;
+    o->drain_trouble = (char *)(uintptr_t)w->drain_trouble;
 }
 
 static void list_workers(struct api_call *a)
@@ -67,6 +81,7 @@ static void list_workers(struct api_call *a)
         qsort(rows, n, sizeof *rows, by_id);
         for (size_t i = 0; i < n && i < page; i++)
             list[m.n_workers++] = &rows[i];
+        count_units(a->s, rows, m.n_workers);
         m.workers = list;
         if (m.n_workers < n)
             m.next_page_token = rows[m.n_workers - 1].id;
@@ -74,6 +89,56 @@ static void list_workers(struct api_call *a)
     }
     cl_free(rows);
     cl_free(list);
+}
+
+/* Its answer says the new state before its next report does. */
+static void on_drained(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err)
+{
+    struct api_call *a = arg;
+    const Cloche__V1__DrainWorkerRequest *r = (const Cloche__V1__DrainWorkerRequest *)a->request;
+    struct worker *w = cl_map_get(a->s->workers, r->worker_id);
+    Cloche__V1__DrainWorkerResponse m = CLOCHE__V1__DRAIN_WORKER_RESPONSE__INIT;
+    Cloche__V1__Worker row;
+    if (!answer || !w) {
+        api_fail_with(a, CL_E_UNAVAILABLE, "worker '%s': %s", r->worker_id,
+                      err ? err->text : "it has just left");
+    } else {
+        w->draining = !r->undo;
+        w->drain_trouble[0] = '\0';
+        fill_worker(&row, w);
+        count_units(a->s, &row, 1);
+        m.worker = &row;
+        api_reply(a, &m.base);
+    }
+    api_release(a);
+}
+
+static void drain_worker(struct api_call *a)
+{
+    const Cloche__V1__DrainWorkerRequest *r = (const Cloche__V1__DrainWorkerRequest *)a->request;
+    struct cl_err err = {0};
+    struct worker *w = cl_map_get(a->s->workers, r->worker_id);
+    Cloche__V1__ExecCommand cmd = CLOCHE__V1__EXEC_COMMAND__INIT;
+    Cloche__V1__DrainCommand drain = CLOCHE__V1__DRAIN_COMMAND__INIT;
+    api_about(a, r->worker_id);
+    if (!w || !w->call) {
+        api_fail_with(a, CL_E_UNAVAILABLE,
+                      "no worker '%.40s' is connected: `cloche status` lists those that are",
+                      r->worker_id);
+        return;
+    }
+    if (w->minor < WORKER_MINOR_MOVE) {
+        api_fail_with(a, CL_E_UNIMPL,
+                      "worker '%s' is of an older release, which cannot be drained: upgrade it",
+                      w->id);
+        return;
+    }
+    drain.undo = r->undo;
+    cmd.what_case = CLOCHE__V1__EXEC_COMMAND__WHAT_DRAIN;
+    cmd.drain = &drain;
+    api_hold(a);
+    if (worker_request(w, &cmd, on_drained, a, &err) < 0)
+        on_drained(a, NULL, &err);
 }
 
 /* --- tokens ----------------------------------------------------------------------------------- */
@@ -138,6 +203,8 @@ static void create_token(struct api_call *a)
 const struct api_method fleet_api[] = {
     {METHOD("ListWorkers"), TYPES(list_workers_request, list_workers_response), .scope = SCOPE_READ,
      .handle = list_workers},
+    {METHOD("DrainWorker"), TYPES(drain_worker_request, drain_worker_response),
+     .scope = SCOPE_ADMIN, .changes = true, .handle = drain_worker},
     {METHOD("CreateEnrollToken"), TYPES(create_enroll_token_request, create_enroll_token_response),
      .scope = SCOPE_ADMIN, .changes = true, .handle = create_token},
 };

@@ -1,5 +1,5 @@
 /* scheduler/pause.c - Pause and Resume of SandboxService, the rest of idle sandboxes and their
- * waking by use, and what workers say of it.
+ * waking by use, what workers say of it, and the rest of those that move to another worker.
  *
  *   pause:    its worker is asked ─► the books note it ─► PAUSED
  *               │ no                   │ no quota
@@ -10,6 +10,8 @@
  *               │ no quota        │ no
  *               ▼                 ▼
  *             refused ◄──── the books take it back
+ *
+ *   move:     pause, if it runs ─► move.c, one worker after the other ─► resume, if it ran
  *
  * A call that needs one that was idle begins a resume, or joins the change under way: a pause for
  * idleness, then it is woken after that; or a resume.  A pause that is refused lets it go on.
@@ -29,6 +31,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "observability/log.h"
+#include "scheduler/move.h"
+#include "scheduler/place.h"
 #include "scheduler/sandboxes.h"
 #include "scheduler/validate.h"
 
@@ -37,7 +41,7 @@ enum {
     USE_MOMENT_MS = 1000, /* a use is with the worker by then */
 };
 
-enum asker { ASKED_BY_CLIENT, ASKED_BY_IDLENESS, ASKED_BY_WORKER, ASKED_BY_USE };
+enum asker { ASKED_BY_CLIENT, ASKED_BY_IDLENESS, ASKED_BY_WORKER, ASKED_BY_USE, ASKED_BY_DRAIN };
 
 struct resting {
     struct unit *u;     /* borrowed; NULL once it has ended */
@@ -49,7 +53,9 @@ struct resting {
     uint64_t keep_ns, ttl_ns; /* of a pause; of a resume, 0 = as before */
     uint64_t image_bytes;     /* of a pause */
     bool kept;                /* of a pause: the image outlives its worker's process */
-    bool goes_on;             /* of a pause that its worker tells: only its stop caused it */
+    bool goes_on;             /* of a pause: only its worker's stop caused it, or its drain */
+    struct move *move;        /* of a drain, while one is under way */
+    unsigned tries;           /* of a drain: workers that it was tried with */
     uint64_t kept_until_ns;   /* of a pause that the books have noted: as in struct unit */
     uint64_t expires_ns;      /* wall clock; 0 = not said */
     struct cl_err why;        /* the refusal, while what was done is undone */
@@ -61,7 +67,7 @@ struct resting {
 
 static const char *asker_name(enum asker asker)
 {
-    static const char *const names[] = {"client", "idle", "worker", "use"};
+    static const char *const names[] = {"client", "idle", "worker", "use", "drain"};
     return names[asker];
 }
 
@@ -84,6 +90,8 @@ static struct resting *begin(struct unit *u, bool pauses, enum asker asker, stru
 
 static void end(struct resting *x)
 {
+    if (x->move)
+        move_abandon(x->move);
     if (x->u)
         x->u->resting = NULL;
     if (x->a)
@@ -147,6 +155,8 @@ void unit_rest_over(struct unit *u)
     if (x->a)
         api_fail(x->a, &err);
     fail_calls(&x->calls, &err);
+    if (x->move)
+        end(x); /* no answer comes that would */
 }
 
 /* --- the two ends ------------------------------------------------------------------------------
@@ -195,16 +205,14 @@ static void wake(struct unit *u, struct cl_list *calls);
 static void let_go_on(struct unit *u);
 
 /* Worker and books agree. */
-static void succeed(struct resting *x)
+static void note(struct resting *x)
 {
     struct unit *u = x->u;
-    struct cl_list calls;
-    bool news = u->paused != x->pauses, goes_on = x->goes_on;
-    cl_list_init(&calls);
-    move_calls(&x->calls, &calls);
+    bool news = u->paused != x->pauses;
     u->paused = x->pauses;
     u->paused_idle = x->pauses && x->for_idle;
-    u->stays_paused = x->pauses && (x->asker != ASKED_BY_WORKER || (u->stays_paused && !news));
+    u->stays_paused =
+        x->pauses && (x->asker == ASKED_BY_WORKER ? u->stays_paused && !news : !x->goes_on);
     u->rest_unsure = false;
     u->image_bytes = x->pauses ? x->image_bytes : 0;
     u->kept_until_ns = x->pauses ? x->kept_until_ns : 0;
@@ -214,6 +222,16 @@ static void succeed(struct resting *x)
         u->record->ttl_ns = x->ttl_ns;
     if (news)
         emit(x);
+}
+
+/* It is what it was to become: let those who wait go on. */
+static void conclude(struct resting *x)
+{
+    struct unit *u = x->u;
+    struct cl_list calls;
+    bool goes_on = x->goes_on;
+    cl_list_init(&calls);
+    move_calls(&x->calls, &calls);
     if (x->a && x->pauses)
         reply_paused(x->a, u);
     else if (x->a)
@@ -225,8 +243,14 @@ static void succeed(struct resting *x)
         go_on(&calls);
     else if (!cl_list_empty(&calls))
         wake(u, &calls);
-    else if (goes_on && !u->stays_paused)
+    else if (goes_on && !u->stays_paused && !u->cancel)
         let_go_on(u);
+}
+
+static void succeed(struct resting *x)
+{
+    note(x);
+    conclude(x);
 }
 
 /* What can be had soon, or what its worker sees otherwise, is left to the worker: it asks again,
@@ -265,6 +289,8 @@ static void refuse(struct resting *x, const struct cl_err *err)
         refuse_idle(x->u, err);
     else if (x->asker == ASKED_BY_WORKER && err->code == CL_E_QUOTA && err->subject[0])
         refuse_to_go_on(x->u, err);
+    else if (x->asker == ASKED_BY_DRAIN)
+        drain_stuck(x->u, err, DRAIN_COST_NOTHING);
     end(x);
     if (runs)
         go_on(&calls);
@@ -292,6 +318,7 @@ static void ask_pause(struct resting *x, request_fn *fn)
     struct cl_err err = {0};
     pause.keep_ns = x->keep_ns;
     pause.if_idle = x->asker == ASKED_BY_IDLENESS;
+    pause.goes_on = x->goes_on;
     cmd.what_case = CLOCHE__V1__EXEC_COMMAND__WHAT_PAUSE;
     cmd.pause = &pause;
     if (ask_worker(x->u, &cmd, fn, x, &err) < 0)
@@ -392,15 +419,21 @@ static void on_undone(void *arg, const Cloche__V1__ExecAnswer *answer, const str
     refuse(x, &x->why);
 }
 
+static void try_to_move(struct resting *x);
+
 static void on_pause_noted(enum books_verdict verdict, const struct cl_err *err, void *arg)
 {
     struct resting *x = arg;
     if (is_over(x))
         return;
-    if (was_refused(x, verdict, err, &x->why))
+    if (was_refused(x, verdict, err, &x->why)) {
         ask_resume(x, 0, on_undone);
-    else
+    } else if (x->asker == ASKED_BY_DRAIN) {
+        note(x);
+        try_to_move(x);
+    } else {
         succeed(x);
+    }
 }
 
 static void on_rests(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err)
@@ -416,7 +449,7 @@ static void on_rests(void *arg, const Cloche__V1__ExecAnswer *answer, const stru
     x->kept = answer->kept;
     x->expires_ns = answer->expires ? answer->expires->unix_ns : 0;
     if (!x->u->paused || x->u->rest_unsure)
-        note_pause(x, false, on_pause_noted);
+        note_pause(x, x->asker == ASKED_BY_DRAIN, on_pause_noted); /* its tenant did not ask */
     else if (x->kept)
         note_pause(x, true, on_followed); /* the books know, but not for how long */
     else
@@ -426,7 +459,10 @@ static void on_rests(void *arg, const Cloche__V1__ExecAnswer *answer, const stru
 static int fail_busy(const struct unit *u, struct cl_err *err)
 {
     (void)cl_fail(err, CL_E_UNAVAILABLE, 0, "sandbox '%s' is just being %s: ask again in a moment",
-                  u->id, u->resting->pauses ? "paused" : "resumed");
+                  u->id,
+                  u->resting->asker == ASKED_BY_DRAIN ? "moved to another worker"
+                  : u->resting->pauses                ? "paused"
+                                                      : "resumed");
     err->retry_ms = BUSY_RETRY_MS;
     return -1;
 }
@@ -461,6 +497,8 @@ static bool use_wakes(const struct unit *u)
     const struct resting *x = u->resting;
     if (x && !x->pauses && x->asker == ASKED_BY_WORKER)
         return true; /* it is about to go on */
+    if (x && x->asker == ASKED_BY_DRAIN && x->goes_on)
+        return true; /* as soon as it is elsewhere */
     return u->record->wake_on_use && (x && x->pauses ? x->for_idle : u->paused && u->paused_idle);
 }
 
@@ -623,7 +661,7 @@ void sandbox_resume(struct api_call *a)
     struct unit *u = api_unit(a, r->sandbox_id, BOOKS_SANDBOX, &w);
     if (!u)
         return;
-    if (u->resting && use_wakes(u)) {
+    if (u->resting && (use_wakes(u) || unit_is_moving_away(u))) {
         sandbox_wake(a, u); /* and then it is asked for again */
         return;
     }
@@ -679,6 +717,79 @@ void sandbox_wake(struct api_call *a, struct unit *u)
         cl_list_push(&calls, &a->waits);
         wake(u, &calls);
     }
+}
+
+/* --- to another worker -------------------------------------------------------------------------
+ */
+
+/* Who can have it and was not asked yet; NULL and why there is nobody. */
+static struct worker *next_taker(struct resting *x)
+{
+    struct unit *u = x->u;
+    if (u->paused && !x->kept) {
+        (void)cl_fail(&x->why, CL_E_UNIMPL, 0,
+                      "it is paused in its worker's memory only: its agent was not held, or that "
+                      "worker keeps nothing (--paused-keys)");
+        return NULL;
+    }
+    struct worker *w = unit_worker(u) ? worker_place_move(u, x->goes_on, x->tries++) : NULL;
+    if (!w && x->why.code == CL_OK)
+        (void)cl_fail(&x->why, CL_E_UNAVAILABLE, 0,
+                      "no other worker takes work, has its template in the driver '%s'%s%s",
+                      u->driver, u->need[BOOKS_EGRESS] > 0 ? ", gives network" : "",
+                      x->goes_on ? ", and has room for it" : "");
+    return w;
+}
+
+static enum drain_cost cost_of(const struct resting *x)
+{
+    if (x->u->paused && x->goes_on)
+        return DRAIN_COST_PAUSE;
+    return x->tries > 1 ? DRAIN_COST_BYTES : DRAIN_COST_NOTHING;
+}
+
+static void on_moved(void *arg, const struct cl_err *why)
+{
+    struct resting *x = arg;
+    x->move = NULL;
+    if (!why) {
+        conclude(x);
+        return;
+    }
+    x->why = *why;
+    try_to_move(x);
+}
+
+/* Or it stays where it is. */
+static void try_to_move(struct resting *x)
+{
+    struct worker *to = x->u->cancel ? NULL : next_taker(x);
+    if (to && move_begin(x->u, to, on_moved, x, &x->move, &x->why) == 0)
+        return;
+    if (!x->u->cancel)
+        drain_stuck(x->u, &x->why, cost_of(x));
+    conclude(x);
+}
+
+void unit_move_away(struct unit *u)
+{
+    struct resting *x;
+    if (u->phase != PHASE_RUNNING || !u->started || u->kind != BOOKS_SANDBOX || u->cancel ||
+        u->resting || !(x = begin(u, true, ASKED_BY_DRAIN, NULL)))
+        return;
+    x->keep_ns = PAUSE_KEEP_S * CL_NS_PER_S;
+    x->goes_on = !u->paused;
+    x->kept = u->kept_until_ns > 0;
+    x->for_idle = u->paused && u->paused_idle;
+    if (u->paused || !worker_place_move(u, true, 0))
+        try_to_move(x); /* not paused for nothing */
+    else
+        ask_pause(x, on_rests);
+}
+
+bool unit_is_moving_away(const struct unit *u)
+{
+    return u->resting && u->resting->asker == ASKED_BY_DRAIN;
 }
 
 /* --- the worker's word -------------------------------------------------------------------------

@@ -18,6 +18,9 @@ struct worker *worker_place(struct sched *s, const struct tenant *t, const char 
 /* The same for a copy of the sandbox `of`: its worker, or NULL. */
 struct worker *worker_place_fork(struct sched *s, const struct tenant *t, const char *of,
                                  const uint64_t *need);
+/* Where a paused sandbox can move to: of the workers that could have it the one that suits it best
+ * but `skip`; NULL = there are no more.  runs: with room for it to go on. */
+struct worker *worker_place_move(const struct unit *u, bool runs, unsigned skip);
 /* Whose warm VM a unit takes: its template's; "" = it is a copy, and takes none. */
 const char *worker_warm_template(const Cloche__V1__UnitRecord *record);
 /* Count room and a warm VM as used before the worker's next report says so, so that the next unit

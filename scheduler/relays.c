@@ -95,15 +95,20 @@ void relay_pause(struct relay *r, bool paused)
         rpc_call_pause(r->call, paused);
 }
 
+int relay_send_message(struct relay *r, const Cloche__V1__RelayResponse *m, struct cl_err *err)
+{
+    if (!r->call)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "the worker has not dialled yet");
+    return rpc_call_send(r->call, &m->base, err);
+}
+
 int relay_send(struct relay *r, const void *data, size_t n, bool eof, struct cl_err *err)
 {
     Cloche__V1__RelayResponse m = CLOCHE__V1__RELAY_RESPONSE__INIT;
     m.data.data = (uint8_t *)(uintptr_t)data;
     m.data.len = n;
     m.eof = eof;
-    if (!r->call)
-        return cl_fail(err, CL_E_UNAVAILABLE, 0, "the worker has not dialled yet");
-    return rpc_call_send(r->call, &m.base, err);
+    return relay_send_message(r, &m, err);
 }
 
 bool relay_is_full(const struct relay *r)

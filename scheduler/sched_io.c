@@ -261,6 +261,7 @@ int sched_new(struct cl_loop *loop, const struct sched_options *options, struct 
         open_maps(s, err) < 0 || open_secrets(s, err) < 0 ||
         cl_timer_init(&s->kick, loop, on_dispatch, s, err) < 0 ||
         cl_timer_init(&s->reap, loop, on_reap, s, err) < 0 ||
+        cl_timer_init(&s->moves, loop, on_drain_look, s, err) < 0 ||
         cl_timer_init(&s->health, loop, on_health, s, err) < 0 || open_server(s, err) < 0 ||
         open_links(s, err) < 0)
         return -1; /* the process ends: nothing outlives it */
@@ -326,6 +327,7 @@ void sched_free(struct sched *s)
     metrics_free(s->metrics);
     cl_timer_fini(&s->kick);
     cl_timer_fini(&s->reap);
+    cl_timer_fini(&s->moves);
     cl_timer_fini(&s->health);
     struct stopping *x = s->drain;
     if (x)

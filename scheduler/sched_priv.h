@@ -48,6 +48,7 @@ enum listener { LISTENER_CLIENTS = 1, LISTENER_WORKERS = 2 };
 struct sched;
 struct unit;
 struct resting;
+struct move;
 
 /* --- tenants -------------------------------------------------------------------------------- */
 
@@ -86,6 +87,8 @@ struct worker {
     bool network;   /* its VMs can be given network */
     bool forks;     /* it makes copies of its sandboxes */
     bool greeting;  /* since its Hello; its first Load says that it has told all it knows */
+    bool draining;  /* it says so: its sandboxes are to be moved away */
+    char drain_trouble[CL_ERR_TEXT]; /* why one could not be, the newest; "" = none */
 };
 
 /* --- units ---------------------------------------------------------------------------------- */
@@ -122,7 +125,10 @@ struct unit {
                                     its lease goes on until then without renewals (wall clock); 0 =
                                     it does not, or nobody has said so yet */
     uint64_t used_ns;            /* when the newest call came that needs it to run */
-    struct resting *resting;     /* of pause.c: a pause or resume under way; NULL = none */
+    struct resting *resting;     /* of pause.c: a pause, resume or move under way; NULL = none */
+    struct move *moving;         /* while the books are told that it is on another worker: nobody
+                                    knows where it is */
+    uint64_t stuck_until_ns;     /* it could not be moved away: not tried before then */
     uint64_t unrecorded;         /* of what its user code did: the audit log had no room */
     uint64_t unrecorded_network; /* the same of its network */
     uint32_t attempt, refusals;
@@ -150,7 +156,7 @@ struct sched {
     struct fairq *queue;
     struct cl_map *tenants, *units, *workers, *relays, *requests, *keys;
     struct cl_map *leases; /* lease id -> unit: of its newest attempt */
-    struct cl_timer kick, reap, health, head;
+    struct cl_timer kick, reap, health, head, moves;
     uint8_t pepper[32], salt[32]; /* of keys; of redacted arguments in the audit log */
     bool stopping;                /* clients that vanish now did not leave */
     char id[64];
@@ -233,15 +239,29 @@ void unit_idle(struct unit *u);
 void unit_rest_told(struct unit *u, const Cloche__V1__RunningUnit *m);
 /* It has ended: who waits for a pause or resume of it gets an answer. */
 void unit_rest_over(struct unit *u);
+/* A sandbox whose worker is drained: pause it, if it runs, and move it to another one; if it ran it
+ * goes on, there or here.  drain_stuck() hears of what goes wrong. */
+void unit_move_away(struct unit *u);
+bool unit_is_moving_away(const struct unit *u);
+/* drain.c: some worker is drained; the timer looks what is still there. */
+void drain_soon(struct sched *s);
+void on_drain_look(void *sched);
+/* It could not be moved away from its worker, and what that has cost: so it is tried again soon, or
+ * not so soon. */
+enum drain_cost { DRAIN_COST_NOTHING, DRAIN_COST_BYTES, DRAIN_COST_PAUSE };
+void drain_stuck(struct unit *u, const struct cl_err *why, enum drain_cost cost);
 /* recover.c */
 int units_recover(struct sched *s, struct cl_err *err) CL_MUST;
 void on_reap(void *sched);
 
 /* workers.c */
-enum { WORKER_MINOR_PAUSE = 3 }; /* least w->minor of workers that pause */
+/* Least w->minor of workers that pause, and that are drained, give and take. */
+enum { WORKER_MINOR_PAUSE = 3, WORKER_MINOR_MOVE = 4 };
 extern const struct rpc_method worker_methods[];
 extern const size_t worker_methods_count;
 int worker_send(struct worker *w, Cloche__V1__SessionResponse *m, struct cl_err *err) CL_MUST;
+/* Its report on the end of a unit, of this lease or another. */
+void worker_unit_ended(struct worker *w, const Cloche__V1__UnitEnded *m);
 /* The answer borrows its message until the callback returns; NULL answer = err says why.  fn may be
  * NULL: nobody waits. */
 typedef void request_fn(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err);
@@ -264,6 +284,8 @@ void relays_worker_left(struct sched *s, const char *worker_id);
 void relay_drop(struct relay *r);
 void relay_pause(struct relay *r, bool paused);
 int relay_send(struct relay *r, const void *data, size_t n, bool eof, struct cl_err *err) CL_MUST;
+int relay_send_message(struct relay *r, const Cloche__V1__RelayResponse *m,
+                       struct cl_err *err) CL_MUST;
 bool relay_is_full(const struct relay *r);
 extern const struct rpc_method relay_methods[];
 extern const size_t relay_methods_count;

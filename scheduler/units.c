@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "observability/log.h"
 #include "proto/copy.h"
+#include "scheduler/move.h"
 #include "scheduler/place.h"
 
 enum {
@@ -750,6 +751,10 @@ void unit_ended(struct unit *u, const Cloche__V1__UnitEnded *m, struct worker *w
         return; /* a repeated report */
     if (m->fence != u->fence || strcmp(m->lease_id, u->lease) != 0)
         return;
+    if (u->moving) {
+        move_note_end(u->moving, m);
+        return;
+    }
     (void)snprintf(u->worker_id, sizeof u->worker_id, "%s", w->id);
     emit_vm_end(u, m);
     struct books_end used = {.cpu_ms = m->cpu_ms, .egress_bytes = m->sent_bytes};
@@ -765,7 +770,7 @@ void unit_ended(struct unit *u, const Cloche__V1__UnitEnded *m, struct worker *w
 
 void unit_lost(struct unit *u)
 {
-    if (u->phase != PHASE_ASSIGNING && u->phase != PHASE_RUNNING)
+    if ((u->phase != PHASE_ASSIGNING && u->phase != PHASE_RUNNING) || u->moving)
         return;
     if (may_retry(u, u->started)) {
         requeue(u, "its worker came back without it", NULL);
@@ -839,6 +844,8 @@ static void end_alone(struct unit *u, Cloche__V1__Reason reason)
 void unit_cancel(struct unit *u, Cloche__V1__Reason reason)
 {
     u->cancel = true;
+    if (u->moving)
+        return; /* move.c looks at the flag */
     if (u->phase == PHASE_QUEUED) {
         unit_end_queued(u, CLOCHE__V1__OUTCOME__OUTCOME_CANCELLED, reason, "cancelled");
         return;

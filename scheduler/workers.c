@@ -1,5 +1,6 @@
 /* scheduler/workers.c - the workers' sessions, placement, and commands that wait for an answer. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,9 +11,10 @@
 
 enum {
     PROTOCOL_MAJOR = 1,
-    PROTOCOL_MINOR = WORKER_MINOR_PAUSE,
+    PROTOCOL_MINOR = WORKER_MINOR_MOVE,
     REQUEST_KEY = 24,
     HELLO_UNITS_MAX = 1000,
+    MOVE_CHOICES = 64, /* of these the best */
 };
 
 int worker_send(struct worker *w, Cloche__V1__SessionResponse *m, struct cl_err *err)
@@ -113,6 +115,50 @@ struct worker *worker_place_fork(struct sched *s, const struct tenant *t, const 
     const struct unit *u = unit_find(s, t->name, of);
     struct worker *w = u && u->phase == PHASE_RUNNING ? unit_worker(u) : NULL;
     return w && w->forks && is_for(w, t) && may_have(t, u->separation) && fits(w, need) ? w : NULL;
+}
+
+/* Has it what this sandbox's VM was made from?  Whether of the same snapshot, it says itself. */
+static bool has_its_template(const struct worker *w, const struct unit *u)
+{
+    for (size_t i = 0; i < w->n_templates; i++) {
+        const struct worker_template *t = &w->templates[i];
+        if (!t->building && strcmp(t->name, u->record->spec->template_) == 0 &&
+            strcmp(t->driver, u->driver) == 0 && t->separation == u->separation)
+            return true;
+    }
+    return false;
+}
+
+static bool can_take(const struct worker *w, const struct unit *u, bool runs)
+{
+    return w->call && w->minor >= WORKER_MINOR_MOVE && !w->closed[0] && !w->draining &&
+           strcmp(w->id, u->worker_id) != 0 && may_have(u->tenant, u->separation) &&
+           has_its_template(w, u) && (u->need[BOOKS_EGRESS] == 0 || w->network) &&
+           (!runs || fits(w, u->need));
+}
+
+struct choice {
+    struct worker *w;
+    uint64_t score;
+};
+
+static int by_score(const void *a, const void *b)
+{
+    const struct choice *x = a, *y = b;
+    return x->score != y->score ? x->score < y->score ? -1 : 1 : strcmp(x->w->id, y->w->id);
+}
+
+struct worker *worker_place_move(const struct unit *u, bool runs, unsigned skip)
+{
+    struct choice choices[MOVE_CHOICES];
+    size_t at = 0, n = 0;
+    for (struct worker *w; (w = cl_map_next(u->sched->workers, &at, NULL)) != NULL;) {
+        if (n < MOVE_CHOICES && can_take(w, u, runs))
+            choices[n++] =
+                (struct choice){w, score(w, u->tenant, u->record->spec->template_, u->need)};
+    }
+    qsort(choices, n, sizeof choices[0], by_score);
+    return skip < n ? choices[skip].w : NULL;
 }
 
 const char *worker_warm_template(const Cloche__V1__UnitRecord *record)
@@ -237,6 +283,11 @@ static void take_load(struct worker *w, const Cloche__V1__WorkerLoad *l)
     w->slots = l->slots;
     w->used_slots = l->used_slots;
     (void)snprintf(w->closed, sizeof w->closed, "%s", l->closed);
+    w->draining = l->draining;
+    if (w->draining)
+        drain_soon(w->sched);
+    else
+        w->drain_trouble[0] = '\0';
     w->n_templates = 0;
     for (size_t i = 0; i < l->n_templates && w->n_templates < SCHED_TEMPLATES_MAX; i++) {
         const Cloche__V1__WorkerTemplate *t = l->templates[i];
@@ -488,7 +539,7 @@ static void ack_unknown(struct worker *w, const Cloche__V1__UnitEnded *e)
     (void)!worker_send(w, &m, NULL);
 }
 
-static void on_unit_ended(struct worker *w, const Cloche__V1__UnitEnded *e)
+void worker_unit_ended(struct worker *w, const Cloche__V1__UnitEnded *e)
 {
     struct unit *u = unit_find(w->sched, e->tenant, e->unit_id);
     if (!e->result)
@@ -582,7 +633,7 @@ static void on_message(struct rpc_call *call, const ProtobufCMessage *msg, void 
             unit_started(u, m->started);
         break;
     case CLOCHE__V1__SESSION_REQUEST__BODY_ENDED:
-        on_unit_ended(w, m->ended);
+        worker_unit_ended(w, m->ended);
         break;
     case CLOCHE__V1__SESSION_REQUEST__BODY_RENEW:
         on_renew(w, m->renew);
