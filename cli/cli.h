@@ -52,6 +52,8 @@ struct cli_opts {
     const char *tenant, *scopes, *note, *rate, *isolation, *network;
     uint64_t max_sandboxes, max_vcpus, max_memory, max_disk, max_egress, cpu_time, period, burst,
         weight, queue;
+    /* worker drain */
+    bool undo, no_wait;
     /* audit */
     const char *dir, *expect_head, *public_key, *event, *unit, *since, *until, *stream, *severity;
     uint64_t lines;

@@ -1,52 +1,238 @@
-/* cli/fleet.c - workers of other hosts: list, token, enroll.
+/* cli/fleet.c - workers and their hosts: list, drain, token, enroll.
  *
  * `worker enroll` runs on the new host: it makes the worker's id, key and certificate request, has
  * the scheduler sign it against a one-use token, and writes what cloche-worker needs.
  */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/id.h"
 #include "base/mem.h"
 #include "base/own.h"
 #include "cli/certs.h"
 #include "cli/client.h"
+#include "cli/drain.h"
 #include "cli/output.h"
 #include "cli/paths.h"
 #include "cloche/v1/fleet.pb-c.h"
 #include "proto/copy.h"
 
+static json_t *worker_row(const Cloche__V1__Worker *w)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:s, s:b, s:I, s:I, s:o}", "id",
+                     w->id, "host", w->hostname, "driver", w->driver, "build", w->build, "slots",
+                     (int)w->slots, "used_slots", (int)w->used_slots, "memory_mib",
+                     (json_int_t)w->capacity_memory_mib, "used_memory_mib",
+                     (json_int_t)w->used_memory_mib, "closed", w->closed, "draining",
+                     (int)w->draining, "jobs", (json_int_t)w->jobs, "sandboxes",
+                     (json_int_t)w->sandboxes, "drain_trouble", out_string(w->drain_trouble));
+}
+
+static int list_workers(struct client *client, Cloche__V1__ListWorkersResponse **ret_list,
+                        struct cl_err *err)
+{
+    static const struct client_method list =
+        CLIENT_METHOD("FleetService", "ListWorkers", list_workers_response);
+    Cloche__V1__ListWorkersRequest req = CLOCHE__V1__LIST_WORKERS_REQUEST__INIT;
+    ProtobufCMessage *msg = NULL;
+    req.page_size = 1000;
+    if (client_unary(client, &list, &req.base, 0, &msg, err) < 0)
+        return -1;
+    *ret_list = (Cloche__V1__ListWorkersResponse *)msg;
+    return 0;
+}
+
 static int cmd_list(const struct cli_opts *o, const struct args *a)
 {
     (void)a;
-    static const struct client_method list =
-        CLIENT_METHOD("FleetService", "ListWorkers", list_workers_response);
     static const struct out_col cols[] = {
         {"id", "ID"},       {"host", "HOST"},     {"driver", "DRIVER"}, {"used_slots", "VMS"},
-        {"slots", "SLOTS"}, {"build", "RELEASE"}, {"closed", "CLOSED"}};
+        {"slots", "SLOTS"}, {"build", "RELEASE"}, {"state", "STATE"}};
     struct cl_err err = {0};
-    ProtobufCMessage *msg = NULL;
+    Cloche__V1__ListWorkersResponse *m = NULL;
     CL_AUTO(client_freep) struct client *client = NULL;
-    Cloche__V1__ListWorkersRequest req = CLOCHE__V1__LIST_WORKERS_REQUEST__INIT;
-    req.page_size = 1000;
-    if (client_open(o, &client, &err) < 0 ||
-        client_unary(client, &list, &req.base, 0, &msg, &err) < 0)
+    if (client_open(o, &client, &err) < 0 || list_workers(client, &m, &err) < 0)
         return cli_report(&err);
-    const Cloche__V1__ListWorkersResponse *m = (const Cloche__V1__ListWorkersResponse *)msg;
     json_t *rows = json_array();
     for (size_t i = 0; i < m->n_workers; i++) {
-        const Cloche__V1__Worker *w = m->workers[i];
-        (void)json_array_append_new(
-            rows, json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:s}", "id", w->id, "host",
-                            w->hostname, "driver", w->driver, "build", w->build, "slots",
-                            (int)w->slots, "used_slots", (int)w->used_slots, "memory_mib",
-                            (json_int_t)w->capacity_memory_mib, "used_memory_mib",
-                            (json_int_t)w->used_memory_mib, "closed", w->closed));
+        char state[DRAIN_TEXT];
+        json_t *row = worker_row(m->workers[i]);
+        drain_state(m->workers[i], state);
+        if (!o->json) /* which has it in parts */
+            (void)json_object_set_new(row, "state", out_string(state));
+        (void)json_array_append_new(rows, row);
+    }
+    pb_free(&m->base);
+    return out_rows(o->json, rows, cols, CL_COUNT(cols));
+}
+
+/* --- drain -------------------------------------------------------------------------------------
+ */
+
+/* A worker that is being drained. */
+struct watch {
+    struct client *client; /* borrowed */
+    char id[CL_ID_MAX], host[256];
+    struct drain drain;
+    json_t *row; /* owned: as it was told last */
+    int interrupted;
+};
+
+static void on_signal(int signo, void *arg)
+{
+    struct watch *watch = arg;
+    watch->interrupted = signo;
+}
+
+static void keep_row(struct watch *watch, const Cloche__V1__Worker *w)
+{
+    json_decref(watch->row);
+    watch->row = worker_row(w);
+}
+
+static int find_worker(struct watch *watch, const char *name, struct cl_err *err)
+{
+    Cloche__V1__ListWorkersResponse *list = NULL;
+    const Cloche__V1__Worker *w = NULL;
+    if (list_workers(watch->client, &list, err) < 0)
+        return -1;
+    int rc = drain_find(list, name, &w, err);
+    if (rc == 0) {
+        out_clean(w->id, watch->id, sizeof watch->id);
+        out_clean(w->hostname, watch->host, sizeof watch->host);
+    }
+    pb_free(&list->base);
+    return rc;
+}
+
+static int send_drain(struct watch *watch, bool undo, struct cl_err *err)
+{
+    static const struct client_method drain =
+        CLIENT_METHOD("FleetService", "DrainWorker", drain_worker_response);
+    Cloche__V1__DrainWorkerRequest req = CLOCHE__V1__DRAIN_WORKER_REQUEST__INIT;
+    ProtobufCMessage *msg = NULL;
+    req.worker_id = watch->id;
+    req.undo = undo;
+    if (client_unary(watch->client, &drain, &req.base, 0, &msg, err) < 0)
+        return -1;
+    const Cloche__V1__Worker *w = ((const Cloche__V1__DrainWorkerResponse *)msg)->worker;
+    int rc = w ? 0 : cl_fail(err, CL_E_PEER, 0, "the answer to DrainWorker names no worker");
+    if (w) {
+        keep_row(watch, w);
+        watch->drain = (struct drain){.jobs = w->jobs, .sandboxes = w->sandboxes};
     }
     pb_free(msg);
-    return out_rows(o->json, rows, cols, CL_COUNT(cols));
+    return rc;
+}
+
+static void say_news(struct watch *watch, const Cloche__V1__Worker *w)
+{
+    char news[DRAIN_TEXT];
+    while (drain_news(&watch->drain, w, news)) {
+        out_clean(news, news, sizeof news);
+        cli_say("%s", news);
+    }
+}
+
+/* A scheduler that starts anew is waited for as long as its worker would be. */
+static int look(struct watch *watch, enum drain_step *ret_step, struct cl_err *err)
+{
+    struct cl_err why = {0};
+    Cloche__V1__ListWorkersResponse *list = NULL;
+    int rc = list_workers(watch->client, &list, &why);
+    const Cloche__V1__Worker *w = rc == 0 ? drain_by_id(list, watch->id) : NULL;
+    *ret_step = drain_look(&watch->drain, w, cl_now_ns());
+    if (rc < 0) {
+        if (why.code == CL_E_UNAVAILABLE && *ret_step == DRAIN_GOES_ON)
+            return 0;
+        *err = why;
+        return -1;
+    }
+    if (w && w->draining && *ret_step == DRAIN_GOES_ON)
+        say_news(watch, w);
+    if (w)
+        keep_row(watch, w);
+    pb_free(&list->base);
+    return 0;
+}
+
+/* Until it is empty, or we are interrupted. */
+static int wait_until_empty(struct watch *watch, struct cl_err *err)
+{
+    struct cl_loop *loop = client_loop(watch->client);
+    enum drain_step step = DRAIN_GOES_ON;
+    char left[DRAIN_TEXT];
+    watch->drain.seen_ns = cl_now_ns();
+    if (cl_loop_on_signal(loop, SIGINT, on_signal, watch, err) < 0 ||
+        cl_loop_on_signal(loop, SIGTERM, on_signal, watch, err) < 0)
+        return -1;
+    while (!watch->interrupted) {
+        uint64_t next = cl_now_ns() + CL_NS_PER_S;
+        if (look(watch, &step, err) < 0)
+            return -1;
+        if (step != DRAIN_GOES_ON)
+            break;
+        for (uint64_t now; !watch->interrupted && (now = cl_now_ns()) < next;)
+            cl_loop_turn(loop, next - now);
+    }
+    if (step == DRAIN_UNDONE)
+        return cl_fail(err, CL_E_STATE, 0,
+                       "worker %s takes work again: somebody else said --undo\n"
+                       "repeat the command to drain it again",
+                       watch->id);
+    drain_left(watch->drain.jobs, watch->drain.sandboxes, left);
+    if (step == DRAIN_GONE)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0,
+                       "worker %s has not been connected for %d s, and %s there\n"
+                       "start it again and repeat the command: it goes on draining",
+                       watch->id, DRAIN_PATIENCE_S, left);
+    return 0;
+}
+
+static int say_drained(const struct watch *watch, bool undo)
+{
+    uint32_t jobs = (uint32_t)json_integer_value(json_object_get(watch->row, "jobs"));
+    uint32_t boxes = (uint32_t)json_integer_value(json_object_get(watch->row, "sandboxes"));
+    char left[DRAIN_TEXT];
+    drain_left(jobs, boxes, left);
+    (void)printf("%s (%s) ", watch->id, watch->host);
+    if (undo)
+        (void)printf("takes work again\n");
+    else if (jobs == 0 && boxes == 0)
+        (void)printf("is empty: its host can be maintained\n");
+    else
+        (void)printf("takes no new work, and %s: see `cloche worker list`\n", left);
+    return EXIT_OK;
+}
+
+static int cmd_drain(const struct cli_opts *o, const struct args *a)
+{
+    struct cl_err err = {0};
+    struct watch watch = {0};
+    CL_AUTO(client_freep) struct client *client = NULL;
+    int rc = client_open(o, &client, &err);
+    watch.client = client;
+    if (rc == 0)
+        rc = find_worker(&watch, a->pos[0], &err);
+    if (rc == 0)
+        rc = send_drain(&watch, o->undo, &err);
+    if (rc == 0 && !o->undo && !o->no_wait)
+        rc = wait_until_empty(&watch, &err);
+    if (rc < 0) {
+        rc = cli_report(&err);
+    } else if (watch.interrupted) {
+        cli_say("%s goes on draining; to let it take work again: cloche worker drain --undo %s",
+                watch.id, watch.id);
+        rc = EXIT_SIGNAL + watch.interrupted;
+    } else {
+        rc = o->json ? out_json(json_incref(watch.row)) : say_drained(&watch, o->undo);
+    }
+    json_decref(watch.row);
+    return rc;
 }
 
 static int cmd_token(const struct cli_opts *o, const struct args *a)
@@ -154,12 +340,28 @@ static int cmd_enroll(const struct cli_opts *o, const struct args *a)
 }
 
 static const struct arg_opt list_opts[] = {OPT_JSON, OPT_DIRS};
+static const struct arg_opt drain_opts[] = {
+    {"undo", 0, ARG_FLAG, OPT(undo), NULL, "let it take work again"},
+    {"no-wait", 0, ARG_FLAG, OPT(no_wait), NULL, "do not wait until it is empty"},
+    OPT_JSON,
+    OPT_DIRS};
 static const struct arg_opt token_opts[] = {OPT_JSON, OPT_DIRS};
 static const struct arg_opt enroll_opts[] = {OPT_JSON, OPT_DIRS};
 
 const struct cli_command fleet_commands[] = {
     {"worker list", "[--json]", "the workers that are connected", NULL, SPEC(list_opts, 0, 0),
      cmd_list, false},
+    {"worker drain", "[--undo] [--no-wait] WORKER", "empty a worker's host for maintenance",
+     "The worker takes no new work. Its sandboxes go on on other workers, paused ones rest there; "
+     "its\n"
+     "jobs come to their end, or to their time limit. Waits until nothing is left; Ctrl-C ends "
+     "only\n"
+     "the waiting. It stays so, also when it is started again, until `--undo`. WORKER is an id, or "
+     "a\n"
+     "host with one worker. Needs an administrator's key.\n\n"
+     "  cloche worker drain host-b && ssh host-b reboot\n"
+     "  cloche worker drain --undo host-b\n",
+     SPEC(drain_opts, 1, 1), cmd_drain, false},
     {"worker token", "[--json]", "a one-use token for a new host (10 minutes)",
      "Needs an administrator's key, and a service that was started with `cloche up\n"
      "--listen HOST:PORT --worker-listen HOST:PORT`.\n",
