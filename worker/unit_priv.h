@@ -1,4 +1,5 @@
-/* worker/unit_priv.h - the inside of a unit, for unit_io.c and unit_kept_io.c. */
+/* worker/unit_priv.h - the inside of a unit, for unit_io.c, unit_kept_io.c and
+ * unit_watch_io.c. */
 #ifndef CL_WORKER_UNIT_PRIV_H
 #define CL_WORKER_UNIT_PRIV_H
 
@@ -21,6 +22,10 @@ void unit_is_restored(struct unit *u);
 /* A claim by its assignment; `grant` is the room for its network's. */
 int unit_fill_claim(const struct unit *u, struct net_grant *grant, struct machine_claim *ret_claim,
                     struct cl_err *err) CL_MUST;
+
+/* unit_watch_io.c, of a unit's machine: */
+void unit_watched(void *unit, const Cloche__V1__GuestEvents *batch);
+void unit_flowed(void *unit, const struct net_event *event);
 
 /* unit_kept_io.c: */
 /* PAUSING, at rest: let it outlive the worker, where that can be; unit_rests() follows. */
