@@ -137,6 +137,14 @@ int cl_file_name(int fd, const char *path, struct cl_err *err)
     return 0;
 }
 
+void cl_file_unname(int fd, const char *path)
+{
+    struct stat ours, there;
+    if (fstat(fd, &ours) == 0 && lstat(path, &there) == 0 && ours.st_dev == there.st_dev &&
+        ours.st_ino == there.st_ino)
+        (void)unlink(path);
+}
+
 int cl_mkdir_p(const char *path, mode_t mode, struct cl_err *err)
 {
     char at[PATH_MAX];

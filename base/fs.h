@@ -26,6 +26,10 @@ int cl_file_unnamed(const char *dir, int *ret_fd, struct cl_err *err) CL_MUST;
  * it stays without.  Some file systems cannot: ENOENT. */
 int cl_file_nameable(const char *dir, int *ret_fd, struct cl_err *err) CL_MUST;
 int cl_file_name(int fd, const char *path, struct cl_err *err) CL_MUST;
+/* Remove the name, unless it is another file's by now. */
+void cl_file_unname(int fd, const char *path);
+/* Remove the name, unless it is another file's by now. */
+void cl_file_unname(int fd, const char *path);
 /* mkdir -p; new folders get `mode`. */
 int cl_mkdir_p(const char *path, mode_t mode, struct cl_err *err) CL_MUST;
 /* rm -r of path, crossing no mount and following no link.  A missing path is success. */

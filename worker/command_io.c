@@ -101,6 +101,14 @@ static void on_wait_kick(void *arg)
         counts_late(w);
         return;
     }
+    if (w->exec && exec_is_left(w->exec)) {
+        struct cl_err err = {0};
+        (void)cl_fail(&err, CL_E_UNAVAILABLE, 0,
+                      "the sandbox goes to another worker; try again in a moment");
+        answer(w->commands, w->request, &err);
+        waiting_free(w);
+        return;
+    }
     if (!w->exec || exec_is_running(w->exec))
         return;
     Cloche__V1__ExecAnswer a = CLOCHE__V1__EXEC_ANSWER__INIT;
@@ -113,7 +121,7 @@ static void on_wait_kick(void *arg)
 static void on_spool(void *arg)
 {
     struct waiting *w = arg;
-    if (spool_is_closed(exec_spool(w->exec)))
+    if (spool_is_closed(exec_spool(w->exec)) || exec_is_left(w->exec))
         cl_timer_start(&w->kick, 0);
 }
 

@@ -82,5 +82,9 @@ int exec_restore(const struct exec_options *options, const Cloche__V1__KeptExec 
                  const char *path, struct exec **ret_exec, struct cl_err *err) CL_MUST;
 /* The next process has it: nobody hears of its end here, and its output stays. */
 void exec_leave(struct exec *exec);
+/* Another worker has it, and nothing of its output stays here; who follows it is woken. */
+void exec_give_away(struct exec *exec);
+/* One of these. */
+bool exec_is_left(const struct exec *exec);
 
 #endif

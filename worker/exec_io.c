@@ -495,3 +495,15 @@ void exec_leave(struct exec *exec)
     exec->is_left = true;
     spool_leave(exec->spool);
 }
+
+void exec_give_away(struct exec *exec)
+{
+    exec->is_left = true;
+    spool_unname(exec->spool);
+    spool_wake(exec->spool);
+}
+
+bool exec_is_left(const struct exec *exec)
+{
+    return exec->is_left;
+}

@@ -142,6 +142,9 @@ void machine_get_kept(const struct machine *m, struct machine_kept *ret_kept);
 /* AT_REST and kept: a process that comes later finds it, and this one forgets it: on_end follows.
  */
 void machine_leave(struct machine *m);
+/* AT_REST and kept: another worker has it.  Its files lose their names inside this call, and on_end
+ * follows. */
+void machine_give_away(struct machine *m);
 /* AT_REST, from what another process left. */
 int machine_restore(struct machine_host *host, const struct machine_kept *kept,
                     const struct machine_events *events, void *arg, struct machine **ret_machine,

@@ -117,10 +117,17 @@ void machine_leave(struct machine *m)
     machine_stop(m);
 }
 
+void machine_give_away(struct machine *m)
+{
+    CL_ASSERT(machine_is_kept(m));
+    machine_forget_kept(m);
+    machine_stop(m);
+}
+
 void machine_forget_kept(struct machine *m)
 {
     if (m->disk_name && !m->is_left)
-        (void)unlink(m->disk_name); /* else the next worker's sweep does it */
+        cl_file_unname(m->body.disk, m->disk_name); /* else the next worker's sweep does it */
     cl_free(m->disk_name);
     cl_free(m->rest_past);
     m->disk_name = NULL;

@@ -9,7 +9,9 @@
 #include "proto/guest_frame.h"
 #include "worker/cell.h"
 #include "worker/dial.h"
+#include "worker/give.h"
 #include "worker/relay.h"
+#include "worker/take.h"
 
 struct relay {
     struct cl_loop *loop;        /* borrowed */
@@ -26,6 +28,8 @@ struct relay {
     struct guest_stream *file; /* read, write: until on_close */
     struct cell *cell;         /* owned */
     struct dial *dial;         /* owned */
+    struct give *give;         /* owned */
+    struct take *take;         /* owned */
     EVP_MD_CTX *digest;        /* owned: of a file's bytes */
     uint64_t bytes;
     struct cl_buf pending; /* towards the guest, what did not fit */
@@ -34,7 +38,10 @@ struct relay {
     size_t unconsumed; /* read: sent to the scheduler, not credited to the guest yet */
 };
 
-enum { PENDING_MAX = 4 * RPC_OUT_HIGH };
+enum {
+    PENDING_MAX = 4 * RPC_OUT_HIGH,
+    PIECES_PER_TURN = 16, /* of a sandbox that is given: a MiB, then the loop gets its turn */
+};
 
 /* --- answers -------------------------------------------------------------------------------- */
 
@@ -70,6 +77,15 @@ static void finish_with(struct relay *r, enum cl_code code, const char *text)
     struct cl_err why = {0};
     (void)cl_fail(&why, code, 0, "%s", text);
     finish(r, &why);
+}
+
+/* Who follows a command of a sandbox that has gone to another worker follows it there. */
+static bool finish_given(struct relay *r)
+{
+    if (!r->unit || !r->unit->is_given)
+        return false;
+    finish_with(r, CL_E_UNAVAILABLE, "the sandbox goes to another worker; try again in a moment");
+    return true;
 }
 
 /* --- attach: from the spool to the caller ----------------------------------------------------- */
@@ -112,6 +128,8 @@ static void pump_attach(struct relay *r)
 {
     struct cl_err err = {0};
     bool more = true;
+    if (finish_given(r))
+        return;
     while (more && !rpc_call_is_full(r->call)) {
         int out = send_piece(r, SPOOL_STDOUT, &err);
         int errs = out < 0 ? -1 : send_piece(r, SPOOL_STDERR, &err);
@@ -165,13 +183,17 @@ static size_t push(struct relay *r, const void *data, size_t n, bool eof)
                    : n;
 }
 
-/* The process has ended: answer how much it was given, whatever else the client would send. */
+/* The process has ended, or goes away: answer how much it was given, whatever else the client would
+ * send. */
 static bool finish_unread(struct relay *r)
 {
-    if (r->what->what_case != CLOCHE__V1__OPEN_RELAY__WHAT_STDIN || exec_is_running(r->exec))
+    bool is_given = r->unit && r->unit->is_given;
+    if (r->what->what_case != CLOCHE__V1__OPEN_RELAY__WHAT_STDIN ||
+        (exec_is_running(r->exec) && !is_given))
         return false;
     r->bytes -= r->pending.len;
-    finish(r, NULL);
+    if (!finish_given(r))
+        finish(r, NULL);
     return true;
 }
 
@@ -425,6 +447,95 @@ static void begin_dial(struct relay *r)
     r->unit = NULL;
 }
 
+/* --- moves ------------------------------------------------------------------------------------ */
+
+/* It is over at once, however long its other end takes to go: the sandbox may go on, and files of
+ * one that did not come are gone. */
+static void end_move(struct relay *r, const struct cl_err *why)
+{
+    finish(r, why);
+    give_free(r->give);
+    take_free(r->take);
+    r->give = NULL;
+    r->take = NULL;
+}
+
+/* 1: sent. */
+static int send_move(struct relay *r, struct cl_err *err)
+{
+    Cloche__V1__MovePiece piece;
+    Cloche__V1__RelayRequest m = CLOCHE__V1__RELAY_REQUEST__INIT;
+    int rc = give_next(r->give, &piece, err);
+    m.move = &piece;
+    return rc <= 0 ? rc : send_request(r, &m, err) < 0 ? -1 : 1;
+}
+
+static void pump_give(struct relay *r)
+{
+    struct cl_err err = {0};
+    int rc = 1;
+    for (int i = 0; i < PIECES_PER_TURN && rc > 0 && !rpc_call_is_full(r->call); i++)
+        rc = send_move(r, &err);
+    if (rc < 0)
+        end_move(r, &err);
+    else if (give_is_over(r->give))
+        end_move(r, NULL);
+    else if (rc > 0 && !rpc_call_is_full(r->call))
+        cl_timer_start(&r->kick, 0);
+}
+
+static void begin_give(struct relay *r)
+{
+    struct cl_err err = {0};
+    if (give_new(r->unit, r->what->give, &r->give, &err) < 0)
+        finish(r, &err);
+    else
+        pump_give(r);
+}
+
+static void tell_give(struct relay *r, const Cloche__V1__RelayResponse *m)
+{
+    struct cl_err err = {0};
+    if (give_told(r->give, m, &err) < 0)
+        end_move(r, &err);
+    else
+        cl_timer_start(&r->kick, 0);
+}
+
+static void begin_take(struct relay *r)
+{
+    struct cl_err err = {0};
+    if (take_new(r->units, r->what, &r->take, &err) < 0)
+        finish(r, &err);
+}
+
+static void watch_unit(struct relay *r, struct unit *u);
+
+static void tell_take(struct relay *r, const Cloche__V1__RelayResponse *m)
+{
+    struct cl_err err = {0};
+    Cloche__V1__RelayRequest answer;
+    int rc = take_told(r->take, m, &answer, &err);
+    if (!r->unit && take_unit(r->take))
+        watch_unit(r, take_unit(r->take));
+    if (rc > 0)
+        rc = send_request(r, &answer, &err);
+    if (rc < 0)
+        end_move(r, &err);
+    else if (take_is_over(r->take))
+        end_move(r, NULL);
+}
+
+/* Its unit is otherwise than before. */
+static void check_take(struct relay *r)
+{
+    struct cl_err why = {0};
+    if (!r->unit || unit_is_paused(r->unit))
+        return;
+    (void)cl_fail(&why, CL_E_STATE, 0, "the sandbox ended: %.200s", r->unit->message);
+    end_move(r, &why);
+}
+
 /* --- life ------------------------------------------------------------------------------------- */
 
 static void begin(struct relay *r)
@@ -446,6 +557,12 @@ static void begin(struct relay *r)
     case CLOCHE__V1__OPEN_RELAY__WHAT_DIAL:
         begin_dial(r);
         break;
+    case CLOCHE__V1__OPEN_RELAY__WHAT_GIVE:
+        begin_give(r);
+        break;
+    case CLOCHE__V1__OPEN_RELAY__WHAT_TAKE:
+        begin_take(r);
+        break;
     default:
         finish_with(r, CL_E_UNIMPL, "this worker does not know that relay");
         break;
@@ -457,9 +574,13 @@ static void on_kick(void *arg)
     struct relay *r = arg;
     if (r->done || !r->call)
         return;
-    bool waits = !r->exec && !r->file && !r->digest && !r->cell && !r->dial;
+    bool waits = !r->exec && !r->file && !r->digest && !r->cell && !r->dial && !r->give && !r->take;
     if (waits)
         begin(r);
+    else if (r->give)
+        pump_give(r);
+    else if (r->take)
+        check_take(r);
     else if (r->dial)
         pump_dial(r);
     else if (r->what->what_case == CLOCHE__V1__OPEN_RELAY__WHAT_ATTACH)
@@ -478,7 +599,11 @@ static void on_message(struct rpc_call *call, const ProtobufCMessage *msg, void 
 {
     (void)call;
     struct relay *r = arg;
-    if (!r->done && r->dial)
+    if (!r->done && r->give)
+        tell_give(r, (const Cloche__V1__RelayResponse *)msg);
+    else if (!r->done && r->take)
+        tell_take(r, (const Cloche__V1__RelayResponse *)msg);
+    else if (!r->done && r->dial)
         take_for_dial(r, (const Cloche__V1__RelayResponse *)msg);
     else if (!r->done && (r->exec || r->file))
         take_bytes(r, (const Cloche__V1__RelayResponse *)msg);
@@ -509,6 +634,8 @@ static void on_end(struct rpc_call *call, const struct cl_err *status, void *arg
         guest_stream_forget(r->file, "the client left");
     cell_free(r->cell);
     dial_free(r->dial);
+    give_free(r->give);
+    take_free(r->take);
     if (r->unit)
         unit_release(r->unit);
     EVP_MD_CTX_free(r->digest);
@@ -516,6 +643,14 @@ static void on_end(struct rpc_call *call, const struct cl_err *status, void *arg
     cl_timer_fini(&r->kick);
     pb_free(&r->what->base);
     cl_free(r);
+}
+
+static void watch_unit(struct relay *r, struct unit *u)
+{
+    r->unit = u;
+    unit_hold(u);
+    r->unit_waiter = (struct unit_waiter){.fn = on_unit, .arg = r};
+    unit_wait(u, &r->unit_waiter);
 }
 
 int relay_open(struct cl_loop *loop, struct rpc_channel *channel, struct units *units,
@@ -548,14 +683,15 @@ int relay_open(struct cl_loop *loop, struct rpc_channel *channel, struct units *
         rpc_call_cancel(r->call);
         return 0;
     }
-    r->unit = units_find(units, what->unit_id);
-    if (!r->unit) {
+    bool is_to_come = what->what_case == CLOCHE__V1__OPEN_RELAY__WHAT_TAKE;
+    struct unit *u = is_to_come ? NULL : units_find(units, what->unit_id);
+    if (u)
+        watch_unit(r, u);
+    if (u || is_to_come)
+        begin(r);
+    else if (what->what_case == CLOCHE__V1__OPEN_RELAY__WHAT_GIVE)
+        finish_with(r, CL_E_NOTFOUND, "the sandbox is not on this worker");
+    else
         finish_with(r, CL_E_DATALOSS, "its output is not on this worker any more");
-        return 0;
-    }
-    unit_hold(r->unit);
-    r->unit_waiter = (struct unit_waiter){.fn = on_unit, .arg = r};
-    unit_wait(r->unit, &r->unit_waiter);
-    begin(r);
     return 0;
 }

@@ -71,6 +71,8 @@ int rest_new_of(struct cl_loop *loop, int memory, uint64_t most, struct rest **r
 int rest_name(struct rest *r, const char *path, struct cl_err *err) CL_MUST;
 bool rest_has_name(const struct rest *r);
 void rest_leave(struct rest *r);
+/* It is not left any more. */
+void rest_own(struct rest *r);
 void rest_get_ticket(const struct rest *r, struct rest_ticket *ret_ticket);
 /* One that is stored, with its name.  TOOBIG when the ticket says more than `most`; whether the
  * file is what was stored, a load tells. */

@@ -347,10 +347,10 @@ void rest_free(struct rest *r)
     cl_timer_fini(&r->turn);
     end_job(r);
     close_files(&r->files);
+    if (r->name && !r->is_left)
+        cl_file_unname(r->file, r->name); /* else the next worker's sweep does it */
     cl_closep(&r->file);
     cl_closep(&r->out);
-    if (r->name && !r->is_left)
-        (void)unlink(r->name); /* else the next worker's sweep does it */
     cl_free(r->name);
     EVP_CIPHER_CTX_free(r->cipher);
     OPENSSL_cleanse(r->key, sizeof r->key);
@@ -462,6 +462,11 @@ bool rest_has_name(const struct rest *r)
 void rest_leave(struct rest *r)
 {
     r->is_left = true;
+}
+
+void rest_own(struct rest *r)
+{
+    r->is_left = false;
 }
 
 void rest_get_ticket(const struct rest *r, struct rest_ticket *ret_ticket)

@@ -17,7 +17,7 @@
 
 enum {
     PROTOCOL_MAJOR = 1,
-    PROTOCOL_MINOR = 3, /* 1: UnitWatched, 2: networks, 3: pause */
+    PROTOCOL_MINOR = 4, /* 1: UnitWatched, 2: networks, 3: pause, 4: moves and drains */
     LOAD_EVERY_S = 5,
     LOAD_SOON_MS = 100, /* at most ten a second */
     RENEW_MAX = 1000,   /* of one message: as many as the books renew at once */
@@ -329,8 +329,16 @@ static void on_room(void *arg)
     load_soon(arg);
 }
 
-const struct unit_events session_unit_events = {on_started, on_ended, on_exec_ended,
-                                                on_watched, on_idle,  on_room};
+/* A resume comes with a lease, perhaps before a renewal's answer. */
+static void on_taken(void *arg, struct unit *u)
+{
+    struct session *s = arg;
+    unit_set_deadline(u, cl_now_ns() + s->self_kill_ns);
+    session_renew_now(s);
+}
+
+const struct unit_events session_unit_events = {on_started, on_ended, on_exec_ended, on_watched,
+                                                on_idle,    on_room,  on_taken};
 
 static void send_lost(struct session *s, const struct lost *l)
 {
@@ -416,7 +424,7 @@ static void send_renew(void *arg)
     s->renew_sent_ns = cl_now_ns();
     CL_LIST_FOREACH (node, &s->o.units->all) {
         struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
-        if (!unit_is_live(u))
+        if (!unit_is_renewed(u))
             continue;
         if (m.n_leases == RENEW_MAX)
             send_renewal(s, &m);
@@ -691,7 +699,7 @@ static void send_hello(struct session *s)
     m.running = list;
     CL_LIST_FOREACH (node, &s->o.units->all) {
         struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
-        if (u->state == UNIT_KEPT || m.n_running >= RENEW_MAX)
+        if (u->state == UNIT_KEPT || u->is_given || m.n_running >= RENEW_MAX)
             continue;
         describe(u, &rows[m.n_running]);
         list[m.n_running] = &rows[m.n_running];

@@ -77,7 +77,7 @@ void spool_unname(struct spool *spool)
 {
     for (int i = 0; i < SPOOL_STREAMS; i++) {
         if (spool->lanes[i].name && !spool->is_left)
-            (void)unlink(spool->lanes[i].name);
+            cl_file_unname(spool->lanes[i].fd, spool->lanes[i].name);
         cl_free(spool->lanes[i].name);
         spool->lanes[i].name = NULL;
     }
@@ -136,9 +136,9 @@ static size_t keep(struct spool *s, int lane, const uint8_t *data, size_t n)
     return fits;
 }
 
-static void tell_waiters(struct spool *s)
+void spool_wake(struct spool *spool)
 {
-    CL_LIST_FOREACH (node, &s->waiters) {
+    CL_LIST_FOREACH (node, &spool->waiters) {
         struct spool_waiter *w = CL_LIST_ENTRY(node, struct spool_waiter, link);
         w->fn(w->arg);
     }
@@ -152,7 +152,7 @@ void spool_append(struct spool *spool, enum spool_stream stream, const void *dat
     CL_ASSERT(SHA256_Update(&l->digest, data, n) == 1);
     (void)keep(spool, (int)stream, data, n);
     l->total.bytes += n;
-    tell_waiters(spool);
+    spool_wake(spool);
 }
 
 void spool_close(struct spool *spool)
@@ -162,7 +162,7 @@ void spool_close(struct spool *spool)
     spool->closed = true;
     for (int i = 0; i < SPOOL_STREAMS; i++)
         CL_ASSERT(SHA256_Final(spool->lanes[i].total.sha256, &spool->lanes[i].digest) == 1);
-    tell_waiters(spool);
+    spool_wake(spool);
 }
 
 bool spool_is_closed(const struct spool *spool)

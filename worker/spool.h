@@ -89,5 +89,7 @@ int spool_restore(const char *path, const struct spool_kept *kept, struct spool 
 void spool_leave(struct spool *spool);
 
 void spool_wait(struct spool *spool, struct spool_waiter *waiter);
+/* Something else is new to them all. */
+void spool_wake(struct spool *spool);
 
 #endif

@@ -251,10 +251,30 @@ static int sha256_fd(int fd, char out[static TEMPLATE_HEX], struct cl_err *err)
     return rc;
 }
 
-static int open_checked(int dir, const char *file, const char *want, int *ret_fd,
-                        struct cl_err *err)
+/* A file of that digest that was checked when `like` was opened; -1 = it has none. */
+static int take_checked(const struct template *like, const char *want)
+{
+    const struct {
+        const char *sha256;
+        int fd;
+    } have[] = {{like->m.kernel_sha256, like->kernel_fd},
+                {like->m.initrd_sha256, like->initrd_fd},
+                {like->m.rootfs_sha256, like->rootfs_fd},
+                {like->m.scratch_sha256, like->scratch_fd}};
+    for (size_t i = 0; i < CL_COUNT(have); i++) {
+        if (have[i].fd >= 0 && strcmp(have[i].sha256, want) == 0)
+            return fcntl(have[i].fd, F_DUPFD_CLOEXEC, 3);
+    }
+    return -1;
+}
+
+static int open_checked(int dir, const char *file, const char *want, const struct template *like,
+                        int *ret_fd, struct cl_err *err)
 {
     char have[TEMPLATE_HEX] = "";
+    *ret_fd = like ? take_checked(like, want) : -1;
+    if (*ret_fd >= 0)
+        return 0;
     CL_AUTO(cl_closep) int fd = openat(dir, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return cl_fail(err, CL_E_SYS, errno, "open '%s'", file);
@@ -344,12 +364,13 @@ int template_open(const struct template_request *request, struct template **ret_
                            .ram_fd = -1,
                            .state_fd = -1};
     cl_list_init(&t->file_waiters);
+    const struct template *like = request->like;
     if (read_manifest(dir, request->public_key, &t->m, err) < 0 ||
-        open_checked(dir, "vmlinux", t->m.kernel_sha256, &t->kernel_fd, err) < 0 ||
-        open_checked(dir, "initrd", t->m.initrd_sha256, &t->initrd_fd, err) < 0 ||
-        open_checked(dir, "rootfs.img", t->m.rootfs_sha256, &t->rootfs_fd, err) < 0 ||
+        open_checked(dir, "vmlinux", t->m.kernel_sha256, like, &t->kernel_fd, err) < 0 ||
+        open_checked(dir, "initrd", t->m.initrd_sha256, like, &t->initrd_fd, err) < 0 ||
+        open_checked(dir, "rootfs.img", t->m.rootfs_sha256, like, &t->rootfs_fd, err) < 0 ||
         (t->m.scratch_sha256[0] &&
-         open_checked(dir, "scratch.img", t->m.scratch_sha256, &t->scratch_fd, err) < 0)) {
+         open_checked(dir, "scratch.img", t->m.scratch_sha256, like, &t->scratch_fd, err) < 0)) {
         template_unref(t);
         return cl_wrap(err, "template '%s'", request->name);
     }

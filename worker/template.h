@@ -118,6 +118,8 @@ struct template_request {
     uint32_t memory_mib, vcpus;
     bool network; /* with a network card */
     const struct template_maker *maker;
+    /* One that is open: files that the two have in common are not read again.  NULL = none. */
+    const struct template *like;
 };
 int template_open(const struct template_request *request, struct template **ret_template,
                   struct cl_err *err) CL_MUST;

@@ -36,6 +36,9 @@ enum {
     /* Under way on a worker.  Each may hold a copy of its sandbox's memory: without it one tenant
      * could make the host run out. */
     UNITS_FORKS_MAX = 16,
+    /* Sandboxes on their way from other workers.  Each may hold its record and its messages, some
+     * MiB, and keeps the disk busy: without it a scheduler that drains a large host would. */
+    UNITS_TAKES_MAX = 4,
     UNIT_KEEP_S = 3600,    /* output lives this long after the end */
     UNIT_TAIL = 65536,     /* of each stream, for the terminal record */
     UNIT_IDLE_EVERY_S = 5, /* the scheduler is told of one that is to be paused ... */
@@ -76,10 +79,14 @@ struct unit {
     uint64_t idle_since_ns; /* it passed, and the sandbox is to be paused then; 0 = it did not */
     uint64_t keep_ns;       /* how long it is kept once it is paused */
     bool paused_for_idle;   /* or is about to be: no client asked for it */
-    bool goes_on;  /* only its worker's stop or drain paused it: it resumes when there is one */
-    bool is_kept;  /* PAUSED: there is a record of it (worker/kept.h) */
-    bool is_left;  /* to the next worker: nobody hears of its end */
-    bool has_room; /* counted as used */
+    bool goes_on;           /* only its worker's stop or drain paused it: it resumes if it can */
+    bool is_kept;           /* PAUSED: there is a record of it (worker/kept.h) */
+    bool is_left;           /* to the next worker: nobody hears of its end */
+    bool is_moving;        /* to another worker, which may have it in a moment: it must not go on */
+    bool is_given;         /* away: as if it had never been here */
+    uint64_t tentative_ns; /* until then it is perhaps another worker's; 0 = it never was */
+    unsigned n_records;    /* that were written of it */
+    bool has_room;         /* counted as used */
     Cloche__V1__Outcome outcome; /* of the unit, once decided */
     Cloche__V1__Reason reason;
     char message[CL_ERR_TEXT];
@@ -122,6 +129,18 @@ struct unit_events {
     void (*on_idle)(void *arg, struct unit *u);
     /* It takes more room, or less. */
     void (*on_room)(void *arg);
+    /* It came from another worker, and is not tentative any more. */
+    void (*on_taken)(void *arg, struct unit *u);
+};
+
+/* What units are made of that come from elsewhere: an earlier process, or another worker. */
+struct units_past {
+    const char *template_dir, *public_key;
+    const struct template_maker *makers;
+    size_t n_makers;
+    struct machine_host *host;
+    void (*lost)(void *arg, const Cloche__V1__Assign *assign, const struct cl_err *why);
+    void *arg;
 };
 
 struct units {
@@ -140,6 +159,10 @@ struct units {
     struct watch_limits watch_limits;
     const struct vm_net_settings *net; /* borrowed */
     const char *record_dir;            /* of paused sandboxes; "" = none is kept */
+    const struct units_past *past;     /* borrowed */
+    struct cl_list takes;              /* of struct take: sandboxes on their way here */
+    unsigned n_takes;
+    uint64_t taking_bytes; /* of the disk, that these have still to write */
 };
 
 int units_init(struct units *us, struct cl_err *err) CL_MUST;
@@ -163,20 +186,22 @@ bool unit_is_live(const struct unit *u);
 /* What the guests of such a driver are. */
 Cloche__V1__GuestSeparation unit_separation(bool is_shared);
 
-/* From the records that another worker left.  What cannot be restored is erased, and told. */
-struct units_past {
-    const char *template_dir, *public_key;
-    const struct template_maker *makers;
-    size_t n_makers;
-    struct machine_host *host; /* its kept_dir has nothing else afterwards */
-    void (*lost)(void *arg, const Cloche__V1__Assign *assign, const struct cl_err *why);
-    void *arg;
-};
-int units_restore(struct units *us, const struct units_past *past, struct cl_err *err) CL_MUST;
+/* From the records that another worker left.  What cannot be restored is erased, and told; the
+ * host's kept_dir has nothing else afterwards. */
+int units_restore(struct units *us, struct cl_err *err) CL_MUST;
 /* One that units_restore() will find. */
 bool units_has_record(const struct units *us, const char *unit_id);
 /* PAUSED and kept: the next worker has it. */
 void unit_leave(struct unit *u);
+/* PAUSED and kept: another worker has it.  What it was here goes, its files inside this call, and
+ * nobody is told; it is KEPT as soon as its machine is gone, and freed soon after. */
+void unit_give_away(struct unit *u);
+/* Taken from another worker, and perhaps that one's still: it rests, and its lease is not asked
+ * for.
+ */
+bool unit_is_tentative(const struct unit *u);
+/* Its lease is asked for. */
+bool unit_is_renewed(const struct unit *u);
 
 /* Sandboxes. */
 /* Nothing but the end may be asked of one that does not run: STATE, with the remedy. */

@@ -63,7 +63,7 @@ uint64_t units_disk_promised(const struct units *us)
         if (unit_is_live(u))
             sum += u->machine ? machine_disk_promised(u->machine) : disk_bytes(u);
     }
-    return sum;
+    return sum + us->taking_bytes;
 }
 
 /* --- the end -------------------------------------------------------------------------------- */
@@ -119,6 +119,11 @@ static void become_ended(struct unit *u)
     abort_execs(u);
     count(u, false);
     cl_timer_stop(&u->timer);
+    if (u->is_given) {
+        unit_set_state(u, UNIT_KEPT);
+        cl_timer_start(&u->timer, 0);
+        return;
+    }
     if (u->is_left) {
         unit_set_state(u, UNIT_ENDED);
         return;
@@ -203,6 +208,10 @@ static void on_timer(void *arg)
     uint64_t now = cl_now_ns();
     if (u->expires_ns > now) {
         cl_timer_start(&u->timer, u->expires_ns - now);
+        return;
+    }
+    if (unit_is_tentative(u)) { /* whose end would it be? */
+        cl_timer_start(&u->timer, CL_NS_PER_S);
         return;
     }
     if (u->state == UNIT_PAUSING || u->state == UNIT_RESUMING || waits_to_be_paused(u, now))
@@ -599,6 +608,16 @@ bool unit_is_paused(const struct unit *u)
     return u->state == UNIT_PAUSED;
 }
 
+bool unit_is_tentative(const struct unit *u)
+{
+    return u->tentative_ns > cl_now_ns();
+}
+
+bool unit_is_renewed(const struct unit *u)
+{
+    return unit_is_live(u) && !u->is_given && !unit_is_tentative(u);
+}
+
 bool unit_is_idle(const struct unit *u)
 {
     return u->idle_since_ns != 0;
@@ -651,6 +670,9 @@ static void has_resumed(void *arg, const struct cl_err *err)
 
 static int begin_resume(struct unit *u, struct cl_err *err)
 {
+    if (u->is_moving || unit_is_tentative(u))
+        return cl_fail(err, CL_E_UNAVAILABLE, 0,
+                       "it is being moved to another worker; try again in a moment");
     if (unit_forget_kept(u, err) < 0)
         return -1;
     if (machine_wake(u->machine, has_resumed, u, err) < 0) {
@@ -878,6 +900,7 @@ void unit_release(struct unit *u)
 int units_init(struct units *us, struct cl_err *err)
 {
     cl_list_init(&us->all);
+    cl_list_init(&us->takes);
     return cl_map_new(2 * UNITS_MAX, &us->by_id, err);
 }
 

@@ -195,6 +195,7 @@ void unit_keep_again(struct unit *u)
     if (u->state != UNIT_PAUSED || !machine_is_kept(u->machine))
         return;
     u->is_kept = write_record(u, &err) == 0;
+    u->n_records++;
     if (!u->is_kept)
         log_event(LOG_UNIT_NOT_KEPT, "unit=%s text='%s'", u->assign->unit_id, err.text);
 }
@@ -239,6 +240,18 @@ void unit_leave(struct unit *u)
     machine_leave(u->machine);
 }
 
+void unit_give_away(struct unit *u)
+{
+    struct cl_err err = {0};
+    if (unit_forget_kept(u, &err) < 0) /* who finds it there asks for a lease that is none's */
+        log_event(LOG_UNIT_NOT_KEPT, "unit=%s text='%s'", u->assign->unit_id, err.text);
+    u->is_left = u->is_given = true;
+    CL_LIST_FOREACH (node, &u->execs)
+        exec_give_away(CL_LIST_ENTRY(node, struct exec_slot, link)->exec);
+    unit_set_state(u, UNIT_ENDING);
+    machine_give_away(u->machine);
+}
+
 /* --- back from a record -------------------------------------------------------------------------
  */
 
@@ -265,57 +278,114 @@ static bool find_maker(const struct units_past *past, const Cloche__V1__KeptTemp
     return false;
 }
 
-/* The one that another of the restored has, with a reference; NULL = none has. */
-static struct template *share_template(struct units *us, const char *file_name)
+static bool has_file(const struct template *t, const char *name)
 {
-    CL_LIST_FOREACH (node, &us->all) {
-        const struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
-        const struct template *t = u->machine ? machine_template(u->machine) : NULL;
-        if (t && strcmp(t->file_name, file_name) == 0)
-            return template_ref((struct template *)(uintptr_t)t);
+    return t->file && strcmp(t->file_name, name) == 0;
+}
+
+/* The one of that file that is here, another unit's or the pool's; NULL = none is. */
+static const struct template *find_template(const struct units *us, const char *file_name)
+{
+    struct pool_flavour_info infos[POOL_FLAVOURS];
+    for (const struct cl_list *l = us->all.next; l != &us->all; l = l->next) {
+        const struct unit *u = (const struct unit *)(const void *)l; /* link comes first */
+        if (u->machine && has_file(machine_template(u->machine), file_name))
+            return machine_template(u->machine);
+    }
+    size_t n = pool_list(us->pool, infos, POOL_FLAVOURS);
+    for (size_t i = 0; i < n; i++) {
+        if (has_file(infos[i].template, file_name))
+            return infos[i].template;
+    }
+    return NULL;
+}
+_Static_assert(offsetof(struct unit, link) == 0, "find_template() relies on it");
+
+/* A name is given once; who says other things of it has no part in it. */
+static int check_same(const struct template *t, const Cloche__V1__KeptTemplate *m,
+                      struct cl_err *err)
+{
+    struct rest_ticket have, said;
+    rest_get_ticket(t->file, &have);
+    kept_ticket(m->memory, &said);
+    bool same = strcmp(t->snapshot_key, m->snapshot_key) == 0 && have.bytes == said.bytes &&
+                CRYPTO_memcmp(have.key, said.key, sizeof have.key) == 0;
+    OPENSSL_cleanse(&have, sizeof have);
+    OPENSSL_cleanse(&said, sizeof said);
+    return same ? 0 : cl_fail(err, CL_E_DATALOSS, 0, "the memory of its template is another one's");
+}
+
+/* Of an image that the pool has read, and checked. */
+static const struct template *find_image(const struct units *us, const char *image_key)
+{
+    struct pool_flavour_info infos[POOL_FLAVOURS];
+    size_t n = pool_list(us->pool, infos, POOL_FLAVOURS);
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(infos[i].template->m.image_key, image_key) == 0)
+            return infos[i].template;
     }
     return NULL;
 }
 
-static int open_template(struct units *us, const struct units_past *past,
-                         const Cloche__V1__KeptTemplate *m, struct template **ret_template,
-                         struct cl_err *err)
+static int make_template(struct units *us, const Cloche__V1__KeptTemplate *m,
+                         struct template **ret_template, struct cl_err *err)
 {
     struct template_maker maker;
-    bool is_made = find_maker(past, m, &maker);
-    const struct template_request request = {.dir = past->template_dir,
+    struct template *t;
+    if (!find_maker(us->past, m, &maker))
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "this worker has no driver '%s' any more",
+                       m->driver);
+    const struct template_request request = {.dir = us->past->template_dir,
                                              .name = m->name,
-                                             .public_key = past->public_key,
+                                             .public_key = us->past->public_key,
                                              .image_key = m->image_key,
                                              .memory_mib = m->memory_mib,
                                              .vcpus = m->vcpus,
                                              .network = m->network,
-                                             .maker = &maker};
-    struct template_file file = {.dir = past->host->kept_dir, .name = m->memory->name};
-    struct template *t = share_template(us, file.name);
-    if (!t && !is_made)
-        return cl_fail(err, CL_E_UNAVAILABLE, 0, "this worker has no driver '%s' any more",
-                       m->driver);
-    if (!t && template_open(&request, &t, err) < 0)
+                                             .maker = &maker,
+                                             .like = find_image(us, m->image_key)};
+    if (template_open(&request, &t, err) < 0)
         return -1;
-    *ret_template = t;
-    if (t->file)
-        return 0;
-    kept_ticket(m->memory, &file.ticket);
-    int rc = template_open_file(t, us->loop, &file, err);
-    OPENSSL_cleanse(&file.ticket, sizeof file.ticket);
     t->dials = m->dials;
     t->holds = true;
-    if (rc == 0 && strcmp(t->snapshot_key, m->snapshot_key) != 0)
-        rc = cl_fail(err, CL_E_UNAVAILABLE, 0,
-                     "it was paused under another release of its monitor, or on another processor");
-    if (rc < 0)
+    if (strcmp(t->snapshot_key, m->snapshot_key) != 0) {
         template_unref(t);
+        return cl_fail(
+            err, CL_E_UNAVAILABLE, 0,
+            "it was paused under another release of its monitor, or on another processor");
+    }
+    *ret_template = t;
+    return 0;
+}
+
+int unit_open_template(struct units *us, const Cloche__V1__KeptSandbox *m,
+                       struct template **ret_template, struct cl_err *err)
+{
+    if (m->assign->network_grant && !us->net->binary[0])
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "this worker gives no network to its VMs");
+    const struct template *here = find_template(us, m->template_->memory->name);
+    if (!here)
+        return make_template(us, m->template_, ret_template, err);
+    if (check_same(here, m->template_, err) < 0)
+        return -1;
+    *ret_template = template_ref((struct template *)(uintptr_t)here);
+    return 0;
+}
+
+static int open_memory(struct units *us, struct template *t, const Cloche__V1__SealedFile *m,
+                       struct cl_err *err)
+{
+    struct template_file file = {.dir = us->past->host->kept_dir, .name = m->name};
+    if (t->file)
+        return 0;
+    kept_ticket(m, &file.ticket);
+    int rc = template_open_file(t, us->loop, &file, err);
+    OPENSSL_cleanse(&file.ticket, sizeof file.ticket);
     return rc;
 }
 
-static int restore_machine(struct unit *u, const Cloche__V1__KeptSandbox *m,
-                           const struct units_past *past, struct template *t, struct cl_err *err)
+static int restore_machine(struct unit *u, const Cloche__V1__KeptSandbox *m, struct template *t,
+                           struct cl_err *err)
 {
     struct guest_past open;
     struct net_grant grant;
@@ -335,7 +405,8 @@ static int restore_machine(struct unit *u, const Cloche__V1__KeptSandbox *m,
     if (claim.grant)
         grant.past = (struct net_past){u->network.seen, u->sent_bytes, u->received_bytes, m->flow};
     kept_ticket(m->image, &kept.image);
-    int rc = machine_restore(past->host, &kept, &unit_machine_events, u, &u->machine, err);
+    int rc =
+        machine_restore(u->units->past->host, &kept, &unit_machine_events, u, &u->machine, err);
     OPENSSL_cleanse(&kept.image, sizeof kept.image);
     return rc;
 }
@@ -354,37 +425,43 @@ static void take_numbers(struct unit *u, const Cloche__V1__KeptSandbox *m)
     u->received_bytes = m->received_bytes;
 }
 
-static int restore_unit(struct units *us, const struct units_past *past,
-                        const Cloche__V1__KeptSandbox *m, struct cl_err *err)
+/* Its template's file goes with the last that uses it from now on, and not before: as long as none
+ * has been restored another record may name it. */
+int unit_restore(struct units *us, const Cloche__V1__KeptSandbox *m, struct template *t,
+                 struct unit **ret_unit, struct cl_err *err)
 {
-    struct template *t = NULL;
     struct unit *u;
-    if (m->assign->network_grant && !us->net->binary[0])
-        return cl_fail(err, CL_E_UNAVAILABLE, 0, "this worker gives no network to its VMs");
-    if (open_template(us, past, m->template_, &t, err) < 0)
+    if (open_memory(us, t, m->template_->memory, err) < 0 || unit_new(us, m->assign, &u, err) < 0)
         return -1;
-    int rc = unit_new(us, m->assign, &u, err);
-    if (rc == 0) {
-        take_numbers(u, m);
-        rc = restore_machine(u, m, past, t, err);
-        if (rc < 0)
-            unit_free(u);
+    take_numbers(u, m);
+    if (restore_machine(u, m, t, err) < 0) {
+        unit_free(u);
+        return -1;
     }
-    template_unref(t);
-    if (rc < 0)
-        return -1;
+    rest_own(t->file);
     u->is_kept = true;
-    restore_execs(u, past->host->kept_dir, m);
+    restore_execs(u, us->past->host->kept_dir, m);
     cl_list_push(&us->all, &u->link);
     unit_is_restored(u);
     log_event(LOG_UNIT_RESTORED, "unit=%s lease=%s bytes=%llu", u->assign->unit_id,
               u->assign->lease_id, (unsigned long long)unit_image_bytes(u));
+    *ret_unit = u;
     return 0;
 }
 
+static int restore_record(struct units *us, const Cloche__V1__KeptSandbox *m, struct cl_err *err)
+{
+    struct template *t;
+    struct unit *u;
+    if (unit_open_template(us, m, &t, err) < 0)
+        return -1;
+    int rc = unit_restore(us, m, t, &u, err);
+    template_unref(t);
+    return rc;
+}
+
 /* One record.  What cannot go on is erased. */
-static void restore(struct units *us, const struct units_past *past, const char *name,
-                    struct cl_arena *arena)
+static void restore(struct units *us, const char *name, struct cl_arena *arena)
 {
     char path[PATH_MAX];
     struct cl_buf bytes;
@@ -398,20 +475,19 @@ static void restore(struct units *us, const struct units_past *past, const char 
     if (rc == 0 && strcmp(m->assign->unit_id, name) != 0)
         rc = cl_fail(&err, CL_E_INVALID, 0, "a record of another sandbox");
     if (rc == 0)
-        rc = restore_unit(us, past, m, &err);
+        rc = restore_record(us, m, &err);
     if (rc < 0) {
         (void)unlink(path);
         log_event(LOG_UNIT_NOT_KEPT, "unit=%s text='%s'", name, err.text);
         if (m && m->assign && strcmp(m->assign->unit_id, name) == 0)
-            past->lost(past->arg, m->assign, &err);
+            us->past->lost(us->past->arg, m->assign, &err);
     }
     if (bytes.data)
         OPENSSL_cleanse(bytes.data, bytes.len);
     cl_buf_fini(&bytes);
 }
 
-static int restore_all(struct units *us, const struct units_past *past, DIR *dir,
-                       struct cl_err *err)
+static int restore_all(struct units *us, DIR *dir, struct cl_err *err)
 {
     for (struct dirent *e; (e = readdir(dir)) != NULL;) {
         struct cl_arena *arena;
@@ -423,7 +499,7 @@ static int restore_all(struct units *us, const struct units_past *past, DIR *dir
         }
         if (cl_arena_new(ARENA, &arena, err) < 0)
             return -1;
-        restore(us, past, e->d_name, arena);
+        restore(us, e->d_name, arena);
         cl_arena_free(arena);
     }
     return 0;
@@ -440,7 +516,7 @@ static const char *rest_of(const char *name, const char *begin)
 }
 
 /* `end` is of one of its own files. */
-static bool has_file(const struct unit *u, const char *end)
+static bool is_own_file(const struct unit *u, const char *end)
 {
     CL_LIST_FOREACH (node, (struct cl_list *)(uintptr_t)&u->execs) {
         const struct exec_slot *slot = CL_LIST_ENTRY(node, struct exec_slot, link);
@@ -457,7 +533,8 @@ static bool is_needed(struct units *us, const char *name)
         const char *end = rest_of(name, u->assign->unit_id);
         if (!u->is_kept)
             continue;
-        if (strcmp(name, machine_template(u->machine)->file_name) == 0 || (end && has_file(u, end)))
+        if (strcmp(name, machine_template(u->machine)->file_name) == 0 ||
+            (end && is_own_file(u, end)))
             return true;
     }
     return false;
@@ -471,14 +548,14 @@ static void sweep(struct units *us, DIR *dir)
     }
 }
 
-int units_restore(struct units *us, const struct units_past *past, struct cl_err *err)
+int units_restore(struct units *us, struct cl_err *err)
 {
     if (!us->record_dir[0])
         return 0;
-    DIR *records = opendir(us->record_dir), *files = opendir(past->host->kept_dir);
-    int rc = records && files ? restore_all(us, past, records, err)
+    DIR *records = opendir(us->record_dir), *files = opendir(us->past->host->kept_dir);
+    int rc = records && files ? restore_all(us, records, err)
                               : cl_fail(err, CL_E_SYS, errno, "open '%s'",
-                                        records ? past->host->kept_dir : us->record_dir);
+                                        records ? us->past->host->kept_dir : us->record_dir);
     if (rc == 0)
         sweep(us, files);
     if (records)

@@ -3,6 +3,7 @@
 #ifndef CL_WORKER_UNIT_PRIV_H
 #define CL_WORKER_UNIT_PRIV_H
 
+#include "cloche/v1/kept.pb-c.h"
 #include "worker/unit.h"
 
 /* unit_io.c: */
@@ -32,6 +33,14 @@ void unit_flowed(void *unit, const struct net_event *event);
 void unit_keep(struct unit *u);
 /* PAUSED again, or otherwise than before: what was kept goes on being kept. */
 void unit_keep_again(struct unit *u);
+/* What its VM is to be made of here, as far as that can be said without its files; with a
+ * reference. UNAVAILABLE, or what the template's files say, when this worker cannot let it go on.
+ */
+int unit_open_template(struct units *us, const Cloche__V1__KeptSandbox *m,
+                       struct template **ret_template, struct cl_err *err) CL_MUST;
+/* The unit of a record whose files are there: PAUSED and kept. */
+int unit_restore(struct units *us, const Cloche__V1__KeptSandbox *m, struct template *t,
+                 struct unit **ret_unit, struct cl_err *err) CL_MUST;
 /* Before its VM goes on, or ends.  On an error its record is there still: it must not go on. */
 int unit_forget_kept(struct unit *u, struct cl_err *err) CL_MUST;
 

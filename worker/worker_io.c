@@ -47,6 +47,7 @@ struct worker {
     size_t n_makers;
     struct pool *pool;
     struct units units;
+    struct units_past past;
     struct session *session;
     struct metrics *metrics;
     struct metrics_server *metrics_server;
@@ -316,6 +317,12 @@ static void unit_room(void *arg)
     session_unit_events.on_room(w->session);
 }
 
+static void unit_taken(void *arg, struct unit *u)
+{
+    struct worker *w = arg;
+    session_unit_events.on_taken(w->session, u);
+}
+
 static void report_lost(struct worker *w, const struct vm_state *state, const char *why)
 {
     struct cl_err err = {0};
@@ -346,14 +353,15 @@ static void on_not_restored(void *arg, const Cloche__V1__Assign *a, const struct
 
 static int restore_units(struct worker *w, struct cl_err *err)
 {
-    const struct units_past past = {.template_dir = w->o->template_dir,
-                                    .public_key = w->o->template_key,
-                                    .makers = w->makers,
-                                    .n_makers = w->n_makers,
-                                    .host = &w->host,
-                                    .lost = on_not_restored,
-                                    .arg = w};
-    return units_restore(&w->units, &past, err);
+    w->past = (struct units_past){.template_dir = w->o->template_dir,
+                                  .public_key = w->o->template_key,
+                                  .makers = w->makers,
+                                  .n_makers = w->n_makers,
+                                  .host = &w->host,
+                                  .lost = on_not_restored,
+                                  .arg = w};
+    w->units.past = &w->past;
+    return units_restore(&w->units, err);
 }
 
 static int open_pool(struct worker *w, struct cl_err *err)
@@ -510,7 +518,8 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
         .keep_ns = options->output_keep,
         .net = &w->net,
         .record_dir = w->record_dir,
-        .events = {unit_started, unit_ended, exec_ended, unit_watched, unit_idle, unit_room},
+        .events = {unit_started, unit_ended, exec_ended, unit_watched, unit_idle, unit_room,
+                   unit_taken},
         .watch_limits = {.burst = options->guest_events_burst,
                          .interval_us = CL_NS_PER_S / CL_NS_PER_US / options->guest_events_rate},
         .arg = w};

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from concurrent import futures
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "e2e"))
@@ -19,7 +20,7 @@ harness.generate_messages()  # with those of workers, which no client has
 from cloche.v1 import worker_pb2  # noqa: E402
 
 wpb = worker_pb2
-MINOR = 3
+MINOR = 4
 
 
 class Relay:
@@ -63,12 +64,13 @@ class Relay:
 
 
 class Scheduler:
-    def __init__(self, *args):
+    def __init__(self, *args, name="dials", uids=0):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cloche-made-up."))
         self.dir.chmod(0o711)
         self.out, self.relays, self.answers = queue.Queue(), {}, {}
         self.started, self.ended, self.idle, self.n = {}, {}, [], 0
-        self.hello, self.mark = threading.Event(), f"dials-{os.getpid()}"
+        self.hello, self.mark = threading.Event(), f"{name}-{os.getpid()}"
+        self.running, self.renewed, self.lost = {}, {}, set()  # by lease: as Hello had it; (time, as its newest renewal had it); to be lost
         self.server = grpc.server(futures.ThreadPoolExecutor(160))
         self.server.add_generic_rpc_handlers((self,))
         self.server.add_insecure_port(f"unix:{self.dir}/worker.sock")
@@ -79,10 +81,15 @@ class Scheduler:
         argv = [harness.BUILD / "cloche-worker", "--scheduler", f"unix:{self.dir}/worker.sock", "--state-dir", state,
                 "--template-dir", harness.IMAGES, "--template-key", self.dir / "signing.pub", "--templates", "base",
                 "--instance", self.mark, "--warm", 1, "--slots", 0, "--vcpus", 8, "--memory", "4GiB",
-                "--network=no", "--vm-uid-base", 0x71000000 + harness.uid_slot() * 0x10000,
+                "--network=no", "--vm-uid-base", 0x71000000 + harness.uid_slot() * 0x10000 + uids,
                 "--driver", harness.isolating_drivers(), *args]
         (self.dir / "log").mkdir()
-        self.worker = harness.Process(self, "worker", argv).start()
+        self.state_dir, self.worker = state, harness.Process(self, "worker", argv)
+        self.start()
+
+    def start(self):
+        self.hello.clear()
+        self.worker.start()
         if not self.hello.wait(30):
             raise RuntimeError(harness.read_text(self.worker.log))
 
@@ -102,9 +109,10 @@ class Scheduler:
                                                      response_serializer=lambda m: m.SerializeToString())
 
     def _session(self, requests, context):
-        context.add_callback(lambda: self.out.put(None))
+        out = self.out = queue.Queue()
+        context.add_callback(lambda: out.put(None))
         threading.Thread(target=self._read, args=(requests,), daemon=True).start()
-        yield from iter(self.out.get, None)
+        yield from iter(out.get, None)
 
     def _read(self, requests):
         try:
@@ -122,12 +130,15 @@ class Scheduler:
         yield from iter(relay.out.get, None)
 
     def _on_hello(self, m):
+        self.running = {u.lease_id: u for u in m.running}
         self.send(hello=wpb.SchedulerHello(protocol_major=1, protocol_minor=MINOR, scheduler_id="made-up",
                                            lease_ttl_ns=600 * SECOND, renew_every_ns=SECOND, self_kill_ns=600 * SECOND))
         self.hello.set()
 
     def _on_renew(self, m):
-        self.send(renew_ack=wpb.RenewAck(lease_ids=[u.lease_id for u in m.leases]))
+        self.renewed.update({u.lease_id: (time.monotonic(), u) for u in m.leases})
+        self.send(renew_ack=wpb.RenewAck(lease_ids=[u.lease_id for u in m.leases if u.lease_id not in self.lost],
+                                         lost_lease_ids=[u.lease_id for u in m.leases if u.lease_id in self.lost]))
 
     def _on_started(self, m):
         self.started[m.lease_id] = m
@@ -151,15 +162,16 @@ class Scheduler:
         self.n += 1
         return self.n
 
-    def sandbox(self, ttl=300, **kw):
-        """The id of a sandbox that runs; its lease has the same."""
+    def sandbox(self, ttl=300, lease=None, **kw):
+        """The id of a sandbox that runs; its lease has the same, unless it is said."""
         unit = f"sbx_{self.number():026}"
-        assign = dict(kind=wpb.UNIT_KIND_SANDBOX, tenant="t", unit_id=unit, lease_id=unit, fence=1, attempt=1, template="base",
+        lease = lease or unit
+        assign = dict(kind=wpb.UNIT_KIND_SANDBOX, tenant="t", unit_id=unit, lease_id=lease, fence=1, attempt=1, template="base",
                       resources=pb.Resources(vcpus=1, memory_mib=256), ttl_ns=int(ttl * SECOND),
                       guest_separation=pb.GUEST_SEPARATION_ISOLATED, **kw)
         self.send(assign=wpb.Assign(**assign))
-        if not until(lambda: unit in self.started or unit in self.ended, 30) or unit in self.ended:
-            raise RuntimeError(f"it does not start: {self.ended.get(unit)}")
+        if not until(lambda: lease in self.started or lease in self.ended, 30) or lease in self.ended:
+            raise RuntimeError(f"it does not start: {self.ended.get(lease)}")
         return unit
 
     def ask(self, unit, seconds=30, **what):
@@ -175,8 +187,8 @@ class Scheduler:
             raise RuntimeError(f"it does not start: {answer}")
         return start.exec_id
 
-    def relay(self, unit, **what):
-        name, relay = f"relay-{self.number()}", Relay()
+    def relay(self, unit, kind=Relay, **what):
+        name, relay = f"relay-{self.number()}", kind()
         self.relays[name] = relay
         self.send(open_relay=wpb.OpenRelay(relay_id=name, unit_id=unit, **what))
         if not relay.here.wait(20):
