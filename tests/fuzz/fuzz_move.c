@@ -105,7 +105,8 @@ static bool use_next(struct fuzz_in *in)
 {
     const ProtobufCMessage *m;
     struct cl_arena *arena;
-    size_t n = CL_MIN((size_t)fuzz_get(in, 2), in->left);
+    size_t n = fuzz_get(in, 2);
+    n = CL_MIN(n, in->left);
     if (in->left == 0 || cl_arena_new(4 * KEPT_MAX, &arena, NULL) < 0)
         return false;
     bool goes_on =

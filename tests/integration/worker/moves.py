@@ -152,14 +152,13 @@ class End(Relay):
 class Move:
     """As a scheduler passes it on; `change` may make other pieces of each."""
 
-    def __init__(self, box, to, change=lambda piece: [piece], passes=True):
+    def __init__(self, box, to, change=lambda piece: [piece]):
         self.box, self.to, self.names, self.bytes, self.change = box, to, [], 0, change
         self.lease, self.fence = f"lease_{to.number():026}", box.fence + 1
         self.giver = box.at.relay(box.id, kind=End, give=wpb.RelayGive(lease_id=box.lease, fence=box.fence))
         self.taker = to.relay(box.id, kind=End, take=wpb.RelayTake(lease_id=self.lease, fence=self.fence))
-        if passes:
-            self.giver.listen(self.from_giver)
-            self.taker.listen(self.from_taker)
+        self.giver.listen(self.from_giver)
+        self.taker.listen(self.from_taker)
 
     def from_giver(self, m):
         if m.HasField("move"):
@@ -177,10 +176,15 @@ class Move:
         """What became of it at its taker."""
         return self.taker.outcome()
 
-    def fails(self):
-        """Its taker's error; then it is as if it had never been tried."""
-        outcome = self.outcome()
+    def leave(self):
+        """As a scheduler that goes away."""
         self.giver.leave()
+        self.taker.leave()
+
+    def fails(self, at="taker"):
+        """The error of one end; then it is as if it had never been tried."""
+        outcome = getattr(self, at).outcome()
+        self.leave()
         return outcome
 
     def moved(self):
@@ -240,7 +244,10 @@ def it_goes_on_elsewhere(w):
     equal("until the books have it both have its files", (a.files_of(box.id).keys(), a.files()), (b.files_of(box.id).keys(), before))
     equal("it does not go on where it is", box.resume(),
           (UNAVAILABLE, "it is being moved to another worker; try again in a moment"))
-    equal("a second move of it is refused", Move(box, b, passes=False).giver.outcome()[0], UNAVAILABLE)
+    second = a.relay(box.id, kind=End, give=wpb.RelayGive(lease_id=box.lease, fence=box.fence))
+    equal("a second move of it is refused", second.outcome()[0], UNAVAILABLE)
+    second = b.relay(box.id, kind=End, take=wpb.RelayTake(lease_id=f"lease_{9:026}", fence=9))
+    equal("… at either", second.outcome()[0], UNAVAILABLE)
     time.sleep(3)
     check("its new lease is not asked for, and its old one is", move.lease not in b.renewed and a.asks_for(box.lease), (a.renewed, b.renewed))
     lease = box.lease
@@ -292,7 +299,7 @@ def its_templates_memory_goes_once(w):
     equal("the first is moved", first.moved(), ((0, ""), (0, "")))
     check("… with its template's memory", any(n.startswith("ram_") for n in first.names), first.names)
     other = two if first.box is one else one
-    moves[1 - outcomes.index("taken")].giver.leave()
+    moves[1 - outcomes.index("taken")].leave()
     second = until(lambda: again(other, b), 20)
     check("the second without", second and second.names and not any(n.startswith("ram_") for n in second.names), second and second.names)
     b.stop_and_start()
@@ -311,7 +318,7 @@ def again(box, to):
     if move.outcome() == "taken":
         move.moved()
         return move
-    move.giver.leave()
+    move.leave()
     return None
 
 
@@ -377,9 +384,8 @@ def a_move_that_breaks_before_it_is_taken_leaves_no_trace(w):
         return [piece] if len(seen) < 100 else []
     move = box.move_to(b, change=change)
     check("it is under way", until(lambda: len(seen) > 100, 20) and b.files(), b.files())
-    move.taker.leave()
+    move.leave()
     check("nothing of it stays", b.is_empty_of(box.id) and until(lambda: not b.memory(), 5), b.files())
-    move.giver.leave()
     equal("it goes on", until(lambda: (r := box.resume()) and r[0] == 0 and r, 10), (0, ""))
     equal("it is paused again", box.pause().code, 0)
     move = box.move_to(b, change=lambda p: [] if p.HasField("end") else [p])
@@ -387,7 +393,7 @@ def a_move_that_breaks_before_it_is_taken_leaves_no_trace(w):
     check("it is ended", box.end())
     code, said = move.giver.outcome()
     check("… which ends its move", code == STATE and "ended" in said, (code, said))
-    move.taker.leave()
+    move.leave()
     check("… without a trace", a.is_empty_of(box.id) and b.is_empty_of(box.id), (a.files(), b.files()))
 
 
@@ -395,18 +401,17 @@ def a_move_that_breaks_before_it_is_taken_leaves_no_trace(w):
 def who_may_not_have_it_does_not_get_it(w):
     a, b = w
     box = Box(a)
-    code, said = box.move_to(b).giver.outcome()
+    code, said = box.move_to(b).fails("giver")
     equal("one that runs is not given", (code, said), (STATE, "the sandbox is not paused; pause it first"))
     box.pause()
     for field, value in (("lease", f"lease_{7:026}"), ("fence", 99)):
         kept = getattr(box, field)
         setattr(box, field, value)
-        code, said = box.move_to(b).giver.outcome()
+        code, said = box.move_to(b).fails("giver")
         setattr(box, field, kept)
         equal(f"nor to who has another {field}", (code, said), (STATE, "the sandbox is held by another lease here"))
-    code, said = Move(box, a).taker.outcome()
+    code, said = box.move_to(a).fails()
     equal("nor taken where it is", (code, said), (STATE, "the sandbox is on this worker already"))
-    box.fence = 1
     low = b.relay(box.id, kind=End, take=wpb.RelayTake(lease_id=f"lease_{8:026}", fence=1))
     giver = until(lambda: ready(a, box), 10)
     giver.listen(lambda m: m.HasField("move") and low.tell(move=m.move))
@@ -431,7 +436,7 @@ def a_worker_that_cannot_have_it_says_why(w):
     driver = harness.isolating_drivers().split(",")[0]
     others = [d for d in ("qemu/tcg", "kvm/xenpv") if d != driver]
     for what, args, want, text in (
-            ("without room", ("--disk-reserve", "1000TiB"), QUOTA, "no room"),
+            ("without room", ("--disk-reserve", "100000GiB"), QUOTA, "no room"),
             ("without a place for keys", ("--paused-keys", "none"), UNAVAILABLE, "--paused-keys"),
             ("without the driver", ("--driver", others[0]), UNAVAILABLE, f"no driver '{driver}'")):
         c = Worker("c", "--templates", "", "--warm", 0, *args)
@@ -471,8 +476,7 @@ def without_a_word_the_books_decide(w):
     began = time.monotonic()
     b.lost.add(moves[1].lease)
     for move in moves:
-        move.taker.leave()
-        move.giver.leave()
+        move.leave()
     time.sleep(10)
     asked = [move for move in moves if move.lease in b.renewed]
     check("they are not asked for at once", not asked, b.renewed)
