@@ -21,7 +21,7 @@ enum {
 };
 
 static const unsigned again_s[] = {
-    [DRAIN_COST_NOTHING] = 10, [DRAIN_COST_BYTES] = 60, [DRAIN_COST_PAUSE] = 600};
+    [DRAIN_COST_NOTHING] = 10, [DRAIN_COST_BYTES] = 20, [DRAIN_COST_PAUSE] = 600};
 
 void drain_soon(struct sched *s)
 {

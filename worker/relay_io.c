@@ -504,8 +504,9 @@ static void tell_give(struct relay *r, const Cloche__V1__RelayResponse *m)
 
 static void begin_take(struct relay *r)
 {
+    const struct unit_waiter wake = {.fn = on_room, .arg = r};
     struct cl_err err = {0};
-    if (take_new(r->units, r->what, &r->take, &err) < 0)
+    if (take_new(r->units, r->what, &wake, &r->take, &err) < 0)
         finish(r, &err);
 }
 
@@ -526,14 +527,18 @@ static void tell_take(struct relay *r, const Cloche__V1__RelayResponse *m)
         end_move(r, NULL);
 }
 
-/* Its unit is otherwise than before. */
+/* It has waited long enough, or its unit is otherwise than before. */
 static void check_take(struct relay *r)
 {
     struct cl_err why = {0};
-    if (!r->unit || unit_is_paused(r->unit))
-        return;
-    (void)cl_fail(&why, CL_E_STATE, 0, "the sandbox ended: %.200s", r->unit->message);
-    end_move(r, &why);
+    Cloche__V1__RelayRequest answer;
+    int rc = take_go_on(r->take, &answer, &why);
+    if (rc > 0)
+        rc = send_request(r, &answer, &why);
+    if (rc == 0 && r->unit && !unit_is_paused(r->unit))
+        rc = cl_fail(&why, CL_E_STATE, 0, "the sandbox ended: %.200s", r->unit->message);
+    if (rc < 0)
+        end_move(r, &why);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */

@@ -24,14 +24,18 @@ enum { TAKE_SETTLE_S = 30 }; /* longer than books are away while a scheduler is 
 
 struct take;
 
-/* UNAVAILABLE or QUOTA when it cannot be here, STATE when something newer is. */
-int take_new(struct units *us, const Cloche__V1__OpenRelay *what, struct take **ret_take,
-             struct cl_err *err) CL_MUST;
+/* UNAVAILABLE or QUOTA when it cannot be here, STATE when something newer is.  wake: called when
+ * one that has waited may go on, from inside of another's end: take_go_on(). */
+int take_new(struct units *us, const Cloche__V1__OpenRelay *what, const struct unit_waiter *wake,
+             struct take **ret_take, struct cl_err *err) CL_MUST;
 /* NULL is a no-op. */
 void take_free(struct take *take);
-/* What the scheduler says.  1: *ret_answer is to be sent, and lives until the next call. */
+/* What the scheduler says.  1: *ret_answer is to be sent, and lives until the next call.  What is
+ * missing of it is not said while another one brings the memory that both were made of. */
 int take_told(struct take *take, const Cloche__V1__RelayResponse *m,
               Cloche__V1__RelayRequest *ret_answer, struct cl_err *err) CL_MUST;
+/* The same, of one that has waited; 0 of others, or when it waits on. */
+int take_go_on(struct take *take, Cloche__V1__RelayRequest *ret_answer, struct cl_err *err) CL_MUST;
 /* NULL before `taken` is to be said; from then on its owner holds it. */
 struct unit *take_unit(const struct take *take);
 /* It is this worker's. */

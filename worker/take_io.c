@@ -29,6 +29,8 @@ struct take {
     int fd;                                /* owned: of the file under way */
     uint64_t left_bytes;                   /* of units->taking_bytes */
     struct unit *unit;                     /* once it is taken */
+    struct unit_waiter wake;
+    bool waits; /* for another, which brings the memory of its template */
     bool moved;
     Cloche__V1__MoveMissing missing; /* said of it */
     char *names[MOVE_FILES_MAX];
@@ -77,18 +79,26 @@ static int check_others(const struct units *us, const char *unit_id, struct cl_e
 }
 _Static_assert(offsetof(struct take, link) == 0, "check_others() relies on it");
 
-/* Two that write one file would spoil it. */
-static int check_memory(const struct take *t, const char *name, struct cl_err *err)
+/* Two that write one file would spoil it, and once is enough. */
+static bool is_on_its_way(const struct take *t, const char *name)
 {
     CL_LIST_FOREACH (node, &t->units->takes) {
         struct take *other = CL_LIST_ENTRY(node, struct take, link);
-        const struct move_file *f =
-            other == t || other->unit ? NULL : move_find(&other->move.files, name);
+        const struct move_file *f = other == t ? NULL : move_find(&other->move.files, name);
         if (f && f->state != MOVE_FILE_HERE)
-            return cl_fail(err, CL_E_UNAVAILABLE, 0,
-                           "another of the same snapshot arrives just now; try again in a moment");
+            return true;
     }
-    return 0;
+    return false;
+}
+
+/* One of them is over: that file is here, or will not come. */
+static void wake_others(struct units *us)
+{
+    CL_LIST_FOREACH (node, &us->takes) {
+        struct take *t = CL_LIST_ENTRY(node, struct take, link);
+        if (t->waits)
+            t->wake.fn(t->wake.arg);
+    }
 }
 
 /* All disks full at once must leave the reserve untouched; what is promised to others, with what
@@ -200,8 +210,6 @@ static int choose_missing(struct take *t, struct cl_err *err)
         struct move_file *f = &t->move.files.list[i];
         if (f->is_memory && t->template->file)
             continue;
-        if (f->is_memory && check_memory(t, f->name, err) < 0)
-            return -1;
         uint64_t room = room_of(t, f);
         if (room > UINT64_MAX - need)
             return cl_fail(err, CL_E_INVALID, 0, "a record of files that cannot be");
@@ -216,14 +224,23 @@ static int choose_missing(struct take *t, struct cl_err *err)
     return 0;
 }
 
-static int take_record(struct take *t, const ProtobufCBinaryData *bytes,
-                       Cloche__V1__RelayRequest *ret_answer, struct cl_err *err)
+/* 1: say what is missing; 0: not yet. */
+static int begin(struct take *t, Cloche__V1__RelayRequest *ret_answer, struct cl_err *err)
 {
-    if (read_record(t, bytes, err) < 0 || find_template(t, err) < 0 || choose_missing(t, err) < 0)
+    t->waits = is_on_its_way(t, t->record->template_->memory->name);
+    if (t->waits)
+        return 0;
+    if (find_template(t, err) < 0 || choose_missing(t, err) < 0)
         return -1;
     move_ask(&t->move);
     ret_answer->missing = &t->missing;
     return 1;
+}
+
+int take_go_on(struct take *t, Cloche__V1__RelayRequest *ret_answer, struct cl_err *err)
+{
+    cloche__v1__relay_request__init(ret_answer);
+    return t->waits ? begin(t, ret_answer, err) : 0;
 }
 
 /* --- all is there -------------------------------------------------------------------------------
@@ -260,6 +277,7 @@ static int make_unit(struct take *t, struct cl_err *err)
                        "this worker cannot write what the sandbox is; its log says why");
     }
     t->unit = u;
+    wake_others(t->units);
     return 0;
 }
 
@@ -300,7 +318,7 @@ int take_told(struct take *t, const Cloche__V1__RelayResponse *m,
         return -1;
     switch ((int)piece->what_case) {
     case CLOCHE__V1__MOVE_PIECE__WHAT_RECORD:
-        return take_record(t, &piece->record, ret_answer, err);
+        return read_record(t, &piece->record, err) < 0 ? -1 : begin(t, ret_answer, err);
     case CLOCHE__V1__MOVE_PIECE__WHAT_FILE:
         return begin_file(t, err);
     case CLOCHE__V1__MOVE_PIECE__WHAT_DATA:
@@ -327,8 +345,8 @@ static int check_ids(const Cloche__V1__OpenRelay *what, struct cl_err *err)
                : cl_fail(err, CL_E_INVALID, 0, "a move of no sandbox, or to no lease");
 }
 
-int take_new(struct units *us, const Cloche__V1__OpenRelay *what, struct take **ret_take,
-             struct cl_err *err)
+int take_new(struct units *us, const Cloche__V1__OpenRelay *what, const struct unit_waiter *wake,
+             struct take **ret_take, struct cl_err *err)
 {
     if (check_ids(what, err) < 0 || check_others(us, what->unit_id, err) < 0)
         return -1;
@@ -336,6 +354,7 @@ int take_new(struct units *us, const Cloche__V1__OpenRelay *what, struct take **
     if (!t)
         return cl_fail(err, CL_E_NOMEM, 0, "a move");
     t->units = us;
+    t->wake = *wake;
     t->fd = -1;
     t->fence = what->take->fence;
     (void)snprintf(t->unit_id, sizeof t->unit_id, "%s", what->unit_id);
@@ -365,5 +384,6 @@ void take_free(struct take *t)
     cl_arena_free(t->arena);
     cl_list_unlink(&t->link);
     t->units->n_takes--;
+    wake_others(t->units);
     cl_free(t);
 }
