@@ -170,6 +170,22 @@ static void on_noted(enum books_verdict verdict, const struct cl_err *err, void 
     catch_up(m, u);
 }
 
+static void on_looked(const struct books_unit *rows, size_t n, const char *next,
+                      const struct cl_err *err, void *arg)
+{
+    (void)next;
+    const struct move *m = arg;
+    bool is_noted = n == 1 && strcmp(rows[0].lease, m->lease) == 0;
+    on_noted(is_noted ? BOOKS_ALREADY : BOOKS_STALE, err, arg);
+}
+
+/* The taker has left, and gives up before long: what the books have not done by now they never do.
+ */
+static int look(struct move *m, struct cl_err *err)
+{
+    return books_get(m->s->books, m->u->tenant->name, m->u->id, 0, on_looked, m, err);
+}
+
 static void commit(struct move *m)
 {
     struct cl_err err = {0};
@@ -178,7 +194,8 @@ static void commit(struct move *m)
     m->step = COMMITTING;
     m->u->moving = m;
     cl_timer_stop(&m->timer);
-    if (books_move(m->s->books, &hold, &to, on_noted, m, &err) < 0)
+    int rc = m->take ? books_move(m->s->books, &hold, &to, on_noted, m, &err) : look(m, &err);
+    if (rc < 0)
         cl_timer_start(&m->timer, BOOKS_AGAIN_MS * CL_NS_PER_MS);
 }
 

@@ -77,6 +77,13 @@ def play(c, d, port):
     c.admin.files.Write(iter([pb.WriteRequest(sandbox_id=remote.id, path="/tmp/d", data=data[i:i + (1 << 20)], commit=i == 2 << 20) for i in range(0, 3 << 20, 1 << 20)]))
     back = b"".join(p.data for p in c.admin.files.Read(pb.ReadRequest(sandbox_id=remote.id, path="/tmp/d")))
     check("files go through mTLS both ways intact", back == data, len(back))
+    get = lambda box: c.admin.sandboxes.Get(pb.SandboxServiceGetRequest(sandbox_id=box.id)).sandbox
+    c.admin.fleet.DrainWorker(pb.DrainWorkerRequest(worker_id=REMOTE))
+    runs_elsewhere = lambda: all(get(b).worker_id != REMOTE and get(b).state == pb.UNIT_STATE_RUNNING for b in boxes)
+    check("sandboxes leave through mTLS when it is drained", until(runs_elsewhere, 60), [get(b) for b in boxes])
+    c.admin.fleet.DrainWorker(pb.DrainWorkerRequest(worker_id=REMOTE, undo=True))
+    back = b"".join(p.data for p in c.admin.files.Read(pb.ReadRequest(sandbox_id=remote.id, path="/tmp/d")))
+    check("… with their files", back == data, len(back))
     for b in boxes:
         c.admin.sandboxes.Kill(pb.KillRequest(sandbox_id=b.id))
 
