@@ -197,7 +197,7 @@ static int find_data(struct give *g, size_t *ret_n, struct cl_err *err)
 /* 1, or 0 at the end of the file. */
 static int next_data(struct give *g, Cloche__V1__MovePiece *ret_piece, struct cl_err *err)
 {
-    size_t n;
+    size_t n = 0;
     int rc = find_data(g, &n, err);
     if (rc <= 0)
         return rc;

@@ -173,6 +173,19 @@ static int write_data(struct take *t, const Cloche__V1__MoveData *m, struct cl_e
 /* --- its record ---------------------------------------------------------------------------------
  */
 
+/* What it is assigned is what it is counted as here. */
+static int check_size(const Cloche__V1__KeptSandbox *m, struct cl_err *err)
+{
+    const Cloche__V1__Resources *r = m->assign->resources;
+    const Cloche__V1__KeptTemplate *t = m->template_;
+    if (!r ||
+        ((!r->memory_mib || t->memory_mib <= r->memory_mib) && (!r->vcpus || t->vcpus <= r->vcpus)))
+        return 0;
+    return cl_fail(err, CL_E_INVALID, 0,
+                   "a record of %u MiB and %u vCPUs, where its sandbox was assigned %u and %u",
+                   t->memory_mib, t->vcpus, r->memory_mib, r->vcpus);
+}
+
 static int read_record(struct take *t, const ProtobufCBinaryData *bytes, struct cl_err *err)
 {
     const Cloche__V1__KeptSandbox *m;
@@ -182,6 +195,8 @@ static int read_record(struct take *t, const ProtobufCBinaryData *bytes, struct 
         return cl_fail(err, CL_E_INVALID, 0, "a record of another sandbox");
     if (m->assign->fence >= t->fence)
         return cl_fail(err, CL_E_STATE, 0, "the sandbox is held by a newer lease where it is");
+    if (check_size(m, err) < 0)
+        return -1;
     t->record = m;
     return move_files_of(m, &t->move.files, err);
 }

@@ -168,7 +168,7 @@ class Scheduler:
         lease = lease or unit
         assign = dict(kind=wpb.UNIT_KIND_SANDBOX, tenant="t", unit_id=unit, lease_id=lease, fence=1, attempt=1, template="base",
                       resources=pb.Resources(vcpus=1, memory_mib=256), ttl_ns=int(ttl * SECOND),
-                      guest_separation=pb.GUEST_SEPARATION_ISOLATED, **kw)
+                      guest_separation=pb.GUEST_SEPARATION_SHARED if harness.IS_SHARED else pb.GUEST_SEPARATION_ISOLATED, **kw)
         self.send(assign=wpb.Assign(**assign))
         if not until(lambda: lease in self.started or lease in self.ended, 30) or lease in self.ended:
             raise RuntimeError(f"it does not start: {self.ended.get(lease)}")

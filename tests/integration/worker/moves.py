@@ -8,10 +8,11 @@ import time
 
 from made_up_scheduler import Relay, Scheduler, harness, pb, until, wpb
 from harness import MIB, SECOND, Suite, command
+from cloche.v1 import kept_pb2
 
 suite = Suite("moves")
 check, equal = suite.check, suite.equal
-QUOTA, STATE, UNAVAILABLE, INTERNAL, DATALOSS = 8, 9, 14, 13, 15
+INVALID, QUOTA, STATE, UNAVAILABLE, INTERNAL, DATALOSS = 3, 8, 9, 14, 13, 15
 SETTLE_S = 30  # TAKE_SETTLE_S
 
 
@@ -205,6 +206,20 @@ class Move:
         return outcome == ((0, ""), (0, "")) or outcome
 
 
+def record(**parts):
+    """Changes a record on its way: fields of its parts."""
+    def change(piece):
+        if not piece.HasField("record"):
+            return [piece]
+        m = kept_pb2.KeptSandbox.FromString(piece.record)
+        where = {"assign": m.assign, "image": m.image, "template": m.template, "memory": m.template.memory, "resources": m.assign.resources}
+        for part, fields in parts.items():
+            for name, value in fields.items():
+                setattr(where[part], name, value)
+        return [wpb.MovePiece(record=m.SerializeToString())]
+    return change
+
+
 COUNT = "for i in $(seq 1 80); do echo line $i; sleep 0.1; done; echo bad >&2; exit 7"
 NOISE = "head -c 3000000 /dev/urandom > /dev/shm/noise; head -c 5000000 /dev/urandom > /home/user/noise; sync"
 WHO = "sha256sum /dev/shm/noise /home/user/noise; cat /proc/sys/kernel/random/boot_id; hostname"
@@ -301,6 +316,9 @@ def its_templates_memory_goes_once(w):
     other = two if first.box is one else one
     moves[1 - outcomes.index("taken")].leave()
     second = until(lambda: again(other, b), 20)
+    third = paused(a)
+    code, said = third.move_to(b, change=record(memory={"key": bytes(32)})).fails()
+    check("nor is it another's of the same name", code == UNAVAILABLE and "is another one's" in said, (code, said))
     check("the second without", second and second.names and not any(n.startswith("ram_") for n in second.names), second and second.names)
     b.stop_and_start()
     check("both outlive their new worker", until(lambda: {one.lease, two.lease} <= set(b.running), 10), b.running)
@@ -309,7 +327,7 @@ def its_templates_memory_goes_once(w):
     equal("… both", (one.output("echo", "1"), two.output("echo", "2")), (b"1\n", b"2\n"))
     equal("one comes back to where its snapshot is from", (one.pause().code, one.move_to(a).whole()), (0, True))
     check("… which needs its memory no more than the other did", len(a.memory()) == 1, a.files())
-    check("it ends", one.end() and two.end())
+    check("it ends", one.end() and two.end() and third.end())
 
 
 def again(box, to):
@@ -352,7 +370,20 @@ def what_must_not_come_is_refused(w):
         check(f"{what} is refused", code == INTERNAL and text in said, (code, said))
         check("… and nothing of it stays", b.is_empty_of(box.id) and until(lambda: not b.memory(), 5), b.files())
     code, said = box.move_to(b, change=lambda p: [wpb.MovePiece(record=p.record[:100])] if p.HasField("record") else [p]).fails()
-    check("a record that is none is refused", code == 3, (code, said))
+    check("a record that is none is refused", code == INVALID, (code, said))
+    other = f"sbx_{5:026}"
+    for what, change, want, text in (
+            ("of another sandbox", record(assign={"unit_id": other}, image={"name": other}), INVALID, "another sandbox"),
+            ("that names another's file", record(memory={"name": f"{other}.image"}), INVALID, "no 'ram_...'"),
+            ("that leaves the folder", record(memory={"name": "../ram"}), INVALID, "no name"),
+            ("that needs more than was assigned", record(resources={"memory_mib": 64}), INVALID, "was assigned 64"),
+            ("with more than there is room for", record(image={"bytes": 1 << 60}), QUOTA, "no room"),
+            ("with files that cannot be", record(image={"bytes": 1 << 63}), INVALID, "has 9223372036854775808 bytes"),
+            ("of an image that is not here", record(template={"image_key": "0" * 64}), UNAVAILABLE, "cannot let the sandbox go on"),
+            ("of another monitor", record(template={"snapshot_key": "0" * 64}), UNAVAILABLE, "another release of its monitor")):
+        code, said = box.move_to(b, change=change).fails()
+        check(f"a record {what} is refused", code == want and text in said, (code, said))
+        check("… and nothing of it stays", b.is_empty_of(box.id) and b.is_empty_of(other) and not b.memory(), b.files())
     equal("after all that it goes on where it was", box.resume(), (0, ""))
     equal("… as it was", box.output("echo", "here"), b"here\n")
     box.end()
@@ -445,6 +476,30 @@ def a_worker_that_cannot_have_it_says_why(w):
         equal("… and has nothing of it", c.files_of(box.id), {})
         equal("… and ends in order", c.stop(), 0)
     equal("it goes on where it was", until(lambda: (r := box.resume()) and r[0] == 0 and r, 10), (0, ""))
+    box.end()
+
+
+@suite.scenario
+def either_worker_may_be_stopped_meanwhile(w):
+    a, b = w
+    box = paused(a)
+    for which in (b, a):
+        move = box.move_to(b, change=lambda p: [] if p.HasField("end") else [p])
+        check("it is under way", until(lambda: f"{box.id}.image" in b.files(), 20))
+        which.stop_and_start()
+        move.leave()
+        check("nothing of it stays where it was to go", b.is_empty_of(box.id) and until(lambda: not b.memory(), 5), b.files())
+    check("where it is the next worker has it", until(lambda: box.lease in a.running, 10) and a.running[box.lease].kept, a.running)
+    move = box.move_to(b, change=lambda p: [] if p.HasField("data") else [p])
+    check("it is under way again", until(lambda: b.memory(), 20))
+    b.worker.kill()
+    check("a worker that is killed leaves files", b.memory(), b.files())
+    b.start()
+    check("… that the next one sweeps", b.is_empty_of(box.id) and not b.memory(), b.files())
+    move.leave()
+    equal("it is moved in the end", until(lambda: again(box, b), 20) is not None, True)
+    equal("it goes on", box.resume(), (0, ""))
+    equal("… as it was", box.output("echo", "here"), b"here\n")
     box.end()
 
 

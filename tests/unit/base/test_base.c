@@ -288,6 +288,28 @@ static void test_a_file_without_a_name_gets_one_once(void **state)
     assert_int_equal(cl_remove_tree(dir, &err), 0);
 }
 
+static void test_a_name_that_is_anothers_by_now_stays(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/cl-base-XXXXXX", path[64];
+    struct cl_err err = {0};
+    int fd;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/f", dir);
+    assert_int_equal(cl_file_nameable(dir, &fd, &err), 0);
+    assert_int_equal(cl_file_name(fd, path, &err), 0);
+    cl_file_unname(fd, path);
+    assert_int_equal(access(path, F_OK), -1);
+    cl_file_unname(fd, path); /* there is none */
+    assert_int_equal(cl_file_write(path, "other", 5, 0600, &err), 0);
+    cl_file_unname(fd, path);
+    assert_int_equal(access(path, F_OK), 0);
+    cl_file_unname(-1, path);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(cl_remove_tree(dir, &err), 0);
+}
+
 static void test_a_file_that_shall_have_no_name_gets_none(void **state)
 {
     (void)state;
@@ -426,6 +448,7 @@ int main(void)
         cmocka_unit_test(test_hex_round_trips_and_refuses_others),
         cmocka_unit_test(test_a_file_is_written_whole_or_not_at_all),
         cmocka_unit_test(test_a_file_without_a_name_gets_one_once),
+        cmocka_unit_test(test_a_name_that_is_anothers_by_now_stays),
         cmocka_unit_test(test_a_file_that_shall_have_no_name_gets_none),
         cmocka_unit_test(test_a_socket_path_that_is_too_long_names_the_remedy),
         cmocka_unit_test(test_flag_beats_variable_beats_file_beats_default),
