@@ -342,6 +342,7 @@ int move_begin(struct unit *u, struct worker *to, move_done_fn *done, void *arg,
     static const struct relay_events events = {take_message, take_drain, take_end};
     Cloche__V1__OpenRelay open = CLOCHE__V1__OPEN_RELAY__INIT;
     Cloche__V1__RelayTake take = CLOCHE__V1__RELAY_TAKE__INIT;
+    struct assignment assign;
     struct move *m = cl_zalloc(sizeof *m);
     if (!m)
         return cl_fail(err, CL_E_NOMEM, 0, "move");
@@ -351,8 +352,10 @@ int move_begin(struct unit *u, struct worker *to, move_done_fn *done, void *arg,
     (void)snprintf(m->old_lease, sizeof m->old_lease, "%s", u->lease);
     (void)snprintf(m->from, sizeof m->from, "%s", u->worker_id);
     (void)snprintf(m->to, sizeof m->to, "%s", to->id);
-    take.lease_id = m->lease;
-    take.fence = u->fence + 1;
+    unit_assignment(u, &assign);
+    assign.m.lease_id = m->lease;
+    assign.m.fence = u->fence + 1;
+    take.assign = &assign.m;
     open.unit_id = u->id;
     open.what_case = CLOCHE__V1__OPEN_RELAY__WHAT_TAKE;
     open.take = &take;

@@ -199,6 +199,13 @@ int unit_reserved(struct unit *u, const struct unit_lease *lease, struct cl_err 
 /* ... now it may go; or it never goes, and ends as FAILED. */
 void unit_assign(struct unit *u);
 void unit_withdraw(struct unit *u, const char *why);
+/* What a worker is told of it; borrows from the unit. */
+struct assignment {
+    Cloche__V1__Assign m;
+    Cloche__V1__Resources resources;
+    Cloche__V1__NetworkGrant grant;
+};
+void unit_assignment(const struct unit *u, struct assignment *o);
 /* A client asks for the end (already flagged in the books). */
 void unit_cancel(struct unit *u, Cloche__V1__Reason reason);
 /* The worker reports the end of a lease. */

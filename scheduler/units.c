@@ -441,39 +441,45 @@ void units_dispatch_soon(struct sched *s)
         cl_timer_start(&s->kick, 0);
 }
 
-static int send_assign(struct unit *u, struct worker *w, struct cl_err *err)
+void unit_assignment(const struct unit *u, struct assignment *o)
 {
     const Cloche__V1__JobSpec *spec = u->record->spec;
-    Cloche__V1__Resources res = CLOCHE__V1__RESOURCES__INIT;
-    res.vcpus = (uint32_t)(u->need[BOOKS_VCPU] / 1000);
-    res.memory_mib = (uint32_t)u->need[BOOKS_MEM];
-    res.disk_mib = spec->resources ? spec->resources->disk_mib : 0;
-    Cloche__V1__Assign a = CLOCHE__V1__ASSIGN__INIT;
-    a.kind = u->kind == BOOKS_JOB ? CLOCHE__V1__UNIT_KIND__UNIT_KIND_JOB
-                                  : CLOCHE__V1__UNIT_KIND__UNIT_KIND_SANDBOX;
-    a.tenant = u->tenant->name;
-    a.unit_id = u->id;
-    a.lease_id = u->lease;
-    a.fence = u->fence;
-    a.attempt = u->attempt;
-    a.template_ = spec->template_;
-    a.resources = &res;
-    a.command = spec->command;
-    a.ttl_ns = u->record->ttl_ns;
-    a.pause_on_idle = u->record->pause_on_idle;
-    a.traceparent = u->record->traceparent;
-    a.guest_separation = tenant_separation(u->tenant);
-    a.fork_of = u->record->fork_of;
-    a.fork_moment = u->record->fork_moment;
-    Cloche__V1__NetworkGrant grant = CLOCHE__V1__NETWORK_GRANT__INIT;
+    Cloche__V1__Assign *a = &o->m;
+    cloche__v1__resources__init(&o->resources);
+    cloche__v1__assign__init(a);
+    o->resources.vcpus = (uint32_t)(u->need[BOOKS_VCPU] / 1000);
+    o->resources.memory_mib = (uint32_t)u->need[BOOKS_MEM];
+    o->resources.disk_mib = spec->resources ? spec->resources->disk_mib : 0;
+    a->kind = u->kind == BOOKS_JOB ? CLOCHE__V1__UNIT_KIND__UNIT_KIND_JOB
+                                   : CLOCHE__V1__UNIT_KIND__UNIT_KIND_SANDBOX;
+    a->tenant = u->tenant->name;
+    a->unit_id = (char *)(uintptr_t)u->id;
+    a->lease_id = (char *)(uintptr_t)u->lease;
+    a->fence = u->fence;
+    a->attempt = u->attempt;
+    a->template_ = spec->template_;
+    a->resources = &o->resources;
+    a->command = spec->command;
+    a->ttl_ns = u->record->ttl_ns;
+    a->pause_on_idle = u->record->pause_on_idle;
+    a->traceparent = u->record->traceparent;
+    a->guest_separation = tenant_separation(u->tenant);
+    a->fork_of = u->record->fork_of;
+    a->fork_moment = u->record->fork_moment;
     if (spec->network_grant) {
-        grant = *spec->network_grant;
-        grant.egress_bytes = u->need[BOOKS_EGRESS];
-        a.network_grant = &grant;
+        o->grant = *spec->network_grant;
+        o->grant.egress_bytes = u->need[BOOKS_EGRESS];
+        a->network_grant = &o->grant;
     }
+}
+
+static int send_assign(struct unit *u, struct worker *w, struct cl_err *err)
+{
+    struct assignment a;
     Cloche__V1__SessionResponse m = CLOCHE__V1__SESSION_RESPONSE__INIT;
+    unit_assignment(u, &a);
     m.body_case = CLOCHE__V1__SESSION_RESPONSE__BODY_ASSIGN;
-    m.assign = &a;
+    m.assign = &a.m;
     return worker_send(w, &m, err);
 }
 

@@ -13,6 +13,8 @@
 #include "base/mem.h"
 #include "base/own.h"
 #include "observability/log.h"
+#include "proto/copy.h"
+#include "worker/disk.h"
 #include "worker/kept.h"
 #include "worker/move.h"
 #include "worker/unit_priv.h"
@@ -20,8 +22,7 @@
 struct take {
     struct cl_list link; /* of units->takes */
     struct units *units;
-    char unit_id[CL_ID_MAX], lease_id[CL_ID_MAX];
-    uint64_t fence;
+    Cloche__V1__Assign *assign; /* owned: what it is here, in the scheduler's words */
     struct move move;
     struct cl_arena *arena;                /* owned: of the record */
     const Cloche__V1__KeptSandbox *record; /* NULL until it came */
@@ -41,13 +42,13 @@ struct take {
 
 static int check_newest(const struct take *t, struct cl_err *err)
 {
-    const struct unit *old = units_find(t->units, t->unit_id);
+    const struct unit *old = units_find(t->units, t->assign->unit_id);
     if (old && unit_is_live(old) && !old->is_given)
         return cl_fail(err, CL_E_STATE, 0, "the sandbox is on this worker already");
     if (old && unit_is_live(old))
         return cl_fail(err, CL_E_UNAVAILABLE, 0,
                        "the sandbox has just left this worker; try again in a moment");
-    if (old && old->assign->fence >= t->fence)
+    if (old && old->assign->fence >= t->assign->fence)
         return cl_fail(err, CL_E_STATE, 0, "a newer fence of this unit was seen here");
     return 0;
 }
@@ -71,7 +72,7 @@ static int check_others(const struct units *us, const char *unit_id, struct cl_e
                        UNITS_TAKES_MAX);
     for (const struct cl_list *l = us->takes.next; l != &us->takes; l = l->next) {
         const struct take *other = (const struct take *)(const void *)l; /* link comes first */
-        if (strcmp(other->unit_id, unit_id) == 0)
+        if (strcmp(other->assign->unit_id, unit_id) == 0)
             return cl_fail(err, CL_E_UNAVAILABLE, 0,
                            "the sandbox is on its way to this worker already");
     }
@@ -174,16 +175,29 @@ static int write_data(struct take *t, const Cloche__V1__MoveData *m, struct cl_e
  */
 
 /* What it is assigned is what it is counted as here. */
-static int check_size(const Cloche__V1__KeptSandbox *m, struct cl_err *err)
+static int check_size(const struct take *t, const Cloche__V1__KeptSandbox *m, struct cl_err *err)
 {
-    const Cloche__V1__Resources *r = m->assign->resources;
-    const Cloche__V1__KeptTemplate *t = m->template_;
-    if (!r ||
-        ((!r->memory_mib || t->memory_mib <= r->memory_mib) && (!r->vcpus || t->vcpus <= r->vcpus)))
+    static const Cloche__V1__Resources none = {.vcpus = 0};
+    const Cloche__V1__Resources *r = t->assign->resources ? t->assign->resources : &none;
+    const Cloche__V1__KeptTemplate *has = m->template_;
+    uint64_t disk_mib = r->disk_mib ? r->disk_mib : DISK_DEFAULT_MIB;
+    if ((!r->memory_mib || has->memory_mib <= r->memory_mib) &&
+        (!r->vcpus || has->vcpus <= r->vcpus) && m->scratch_bytes <= disk_mib * CL_MIB &&
+        m->disk_bytes <= disk_mib * CL_MIB)
         return 0;
     return cl_fail(err, CL_E_INVALID, 0,
-                   "a record of %u MiB and %u vCPUs, where its sandbox was assigned %u and %u",
-                   t->memory_mib, t->vcpus, r->memory_mib, r->vcpus);
+                   "a record of a sandbox that is larger than it was assigned: %u MiB, %u vCPUs "
+                   "and %llu MiB of disk, where it has %u, %u and %llu",
+                   has->memory_mib, has->vcpus,
+                   (unsigned long long)(CL_MAX(m->scratch_bytes, m->disk_bytes) / CL_MIB),
+                   r->memory_mib, r->vcpus, (unsigned long long)disk_mib);
+}
+
+/* Its record is the other worker's word; whose it is, and what it may reach, is not for that to
+ * say. */
+static void set_assign(struct take *t, const Cloche__V1__KeptSandbox *m)
+{
+    ((Cloche__V1__KeptSandbox *)(uintptr_t)m)->assign = t->assign; /* it lies in our arena */
 }
 
 static int read_record(struct take *t, const ProtobufCBinaryData *bytes, struct cl_err *err)
@@ -191,12 +205,13 @@ static int read_record(struct take *t, const ProtobufCBinaryData *bytes, struct 
     const Cloche__V1__KeptSandbox *m;
     if (kept_parse(bytes->data, bytes->len, t->arena, &m, err) < 0)
         return -1;
-    if (strcmp(m->assign->unit_id, t->unit_id) != 0)
+    if (strcmp(m->assign->unit_id, t->assign->unit_id) != 0)
         return cl_fail(err, CL_E_INVALID, 0, "a record of another sandbox");
-    if (m->assign->fence >= t->fence)
+    if (m->assign->fence >= t->assign->fence)
         return cl_fail(err, CL_E_STATE, 0, "the sandbox is held by a newer lease where it is");
-    if (check_size(m, err) < 0)
+    if (check_size(t, m, err) < 0)
         return -1;
+    set_assign(t, m);
     t->record = m;
     return move_files_of(m, &t->move.files, err);
 }
@@ -208,6 +223,9 @@ static int find_template(struct take *t, struct cl_err *err)
     if (unit_open_template(t->units, t->record, &t->template, &why) < 0)
         return cl_fail(err, CL_E_UNAVAILABLE, 0, "this worker cannot let the sandbox go on: %.300s",
                        why.text);
+    if (t->template->driver->is_shared &&
+        t->assign->guest_separation != CLOCHE__V1__GUEST_SEPARATION__GUEST_SEPARATION_SHARED)
+        return cl_fail(err, CL_E_STATE, 0, "its tenant wants isolated guests by now");
     return 0;
 }
 
@@ -267,20 +285,11 @@ static void settle_room(struct take *t)
     t->left_bytes = 0;
 }
 
-/* The record is in the arena, and ours. */
-static void set_lease(struct take *t)
-{
-    Cloche__V1__Assign *a = t->record->assign;
-    a->lease_id = t->lease_id;
-    a->fence = t->fence;
-}
-
 static int make_unit(struct take *t, struct cl_err *err)
 {
     struct unit *u;
     cl_closep(&t->fd);
     settle_room(t);
-    set_lease(t);
     if (check(t, err) < 0 || unit_restore(t->units, t->record, t->template, &u, err) < 0)
         return -1;
     t->move.files.n = 0; /* they are the unit's */
@@ -312,7 +321,7 @@ static int take_moved(struct take *t, struct cl_err *err)
         return cl_fail(err, CL_E_STATE, 0, "the sandbox ended: %.200s", t->unit->message);
     t->moved = true;
     t->unit->tentative_ns = 0;
-    log_event(LOG_UNIT_TAKEN, "unit=%s lease=%s", t->unit_id, t->lease_id);
+    log_event(LOG_UNIT_TAKEN, "unit=%s lease=%s", t->assign->unit_id, t->assign->lease_id);
     t->units->events.on_taken(t->units->arg, t->unit);
     return 0;
 }
@@ -353,9 +362,11 @@ bool take_is_over(const struct take *t)
     return t->moved;
 }
 
-static int check_ids(const Cloche__V1__OpenRelay *what, struct cl_err *err)
+static int check_assign(const Cloche__V1__OpenRelay *what, struct cl_err *err)
 {
-    return cl_id_is(what->unit_id, "sbx") && cl_id_is(what->take->lease_id, "lease")
+    const Cloche__V1__Assign *a = what->take->assign;
+    return a && cl_id_is(a->unit_id, "sbx") && strcmp(a->unit_id, what->unit_id) == 0 &&
+                   cl_id_is(a->lease_id, "lease")
                ? 0
                : cl_fail(err, CL_E_INVALID, 0, "a move of no sandbox, or to no lease");
 }
@@ -363,17 +374,18 @@ static int check_ids(const Cloche__V1__OpenRelay *what, struct cl_err *err)
 int take_new(struct units *us, const Cloche__V1__OpenRelay *what, const struct unit_waiter *wake,
              struct take **ret_take, struct cl_err *err)
 {
-    if (check_ids(what, err) < 0 || check_others(us, what->unit_id, err) < 0)
+    if (check_assign(what, err) < 0 || check_others(us, what->unit_id, err) < 0)
         return -1;
     struct take *t = cl_zalloc(sizeof *t);
-    if (!t)
+    ProtobufCMessage *copy;
+    if (!t || pb_copy(&what->take->assign->base, &copy, err) < 0) {
+        cl_free(t);
         return cl_fail(err, CL_E_NOMEM, 0, "a move");
+    }
     t->units = us;
+    t->assign = (Cloche__V1__Assign *)copy;
     t->wake = *wake;
     t->fd = -1;
-    t->fence = what->take->fence;
-    (void)snprintf(t->unit_id, sizeof t->unit_id, "%s", what->unit_id);
-    (void)snprintf(t->lease_id, sizeof t->lease_id, "%s", what->take->lease_id);
     move_init(&t->move);
     cl_list_push(&us->takes, &t->link);
     us->n_takes++;
@@ -400,5 +412,6 @@ void take_free(struct take *t)
     cl_list_unlink(&t->link);
     t->units->n_takes--;
     wake_others(t->units);
+    pb_free(&t->assign->base);
     cl_free(t);
 }

@@ -84,7 +84,7 @@ class Mover(Worker):
             what = answer.move.WhichOneof("what")
             if what == "record":
                 u = wpb.RunningUnit.FromString(answer.move.record)
-                u.lease_id, u.fence = m.take.lease_id, m.take.fence
+                u.lease_id, u.fence = m.take.assign.lease_id, m.take.assign.fence
                 say(missing=wpb.MoveMissing(names=["image"]))
             got += answer.move.data.data
             if what == "end":
@@ -264,7 +264,7 @@ def a_taker_that_breaks_off_when_all_is_done_has_it(c):
                 what = answer.move.WhichOneof("what")
                 if what == "record":
                     b.staged[m.unit_id] = u = wpb.RunningUnit.FromString(answer.move.record)
-                    u.lease_id, u.fence = m.take.lease_id, m.take.fence
+                    u.lease_id, u.fence = m.take.assign.lease_id, m.take.assign.fence
                     say(missing=wpb.MoveMissing())
                 if what == "end":
                     say(taken=True)

@@ -67,7 +67,7 @@ class Scheduler:
     def __init__(self, *args, name="dials", uids=0):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cloche-made-up."))
         self.dir.chmod(0o711)
-        self.out, self.relays, self.answers = queue.Queue(), {}, {}
+        self.out, self.relays, self.answers, self.assigned = queue.Queue(), {}, {}, {}
         self.started, self.ended, self.idle, self.n = {}, {}, [], 0
         self.hello, self.mark = threading.Event(), f"{name}-{os.getpid()}"
         self.running, self.renewed, self.lost = {}, {}, set()  # by lease: as Hello had it; (time, as its newest renewal had it); to be lost
@@ -169,7 +169,8 @@ class Scheduler:
         assign = dict(kind=wpb.UNIT_KIND_SANDBOX, tenant="t", unit_id=unit, lease_id=lease, fence=1, attempt=1, template="base",
                       resources=pb.Resources(vcpus=1, memory_mib=256), ttl_ns=int(ttl * SECOND),
                       guest_separation=pb.GUEST_SEPARATION_SHARED if harness.IS_SHARED else pb.GUEST_SEPARATION_ISOLATED, **kw)
-        self.send(assign=wpb.Assign(**assign))
+        self.assigned[unit] = wpb.Assign(**assign)
+        self.send(assign=self.assigned[unit])
         if not until(lambda: lease in self.started or lease in self.ended, 30) or lease in self.ended:
             raise RuntimeError(f"it does not start: {self.ended.get(lease)}")
         return unit

@@ -57,6 +57,7 @@ class Box:
     def __init__(self, worker, **kw):
         self.at, self.lease, self.fence = worker, f"lease_{worker.number():026}", 1
         self.id = worker.sandbox(lease=self.lease, **kw)
+        self.assign = worker.assigned[self.id]
 
     def exec(self, *argv, env=None, timeout=600, stdin=False):
         start = wpb.ExecStartCommand(exec_id=f"exec_{self.at.number():026}",
@@ -84,6 +85,12 @@ class Box:
     def end(self):
         self.at.send(end=wpb.EndUnit(lease_id=self.lease, fence=self.fence))
         return until(lambda: self.lease in self.at.ended, 30)
+
+    def to_take(self, lease, fence):
+        """What another worker is told of it."""
+        take = wpb.RelayTake(assign=self.assign)
+        take.assign.lease_id, take.assign.fence = lease, fence
+        return take
 
     def move_to(self, worker, **kw):
         return Move(self, worker, **kw)
@@ -157,7 +164,7 @@ class Move:
         self.box, self.to, self.names, self.bytes, self.change = box, to, [], 0, change
         self.lease, self.fence = f"lease_{to.number():026}", box.fence + 1
         self.giver = box.at.relay(box.id, kind=End, give=wpb.RelayGive(lease_id=box.lease, fence=box.fence))
-        self.taker = to.relay(box.id, kind=End, take=wpb.RelayTake(lease_id=self.lease, fence=self.fence))
+        self.taker = to.relay(box.id, kind=End, take=box.to_take(self.lease, self.fence))
         self.giver.listen(self.from_giver)
         self.taker.listen(self.from_taker)
 
@@ -212,7 +219,7 @@ def record(**parts):
         if not piece.HasField("record"):
             return [piece]
         m = kept_pb2.KeptSandbox.FromString(piece.record)
-        where = {"assign": m.assign, "image": m.image, "template": m.template, "memory": m.template.memory, "resources": m.assign.resources}
+        where = {"kept": m, "assign": m.assign, "image": m.image, "template": m.template, "memory": m.template.memory, "resources": m.assign.resources}
         for part, fields in parts.items():
             for name, value in fields.items():
                 setattr(where[part], name, value)
@@ -261,7 +268,7 @@ def it_goes_on_elsewhere(w):
           (UNAVAILABLE, "it is being moved to another worker; try again in a moment"))
     second = a.relay(box.id, kind=End, give=wpb.RelayGive(lease_id=box.lease, fence=box.fence))
     equal("a second move of it is refused", second.outcome()[0], UNAVAILABLE)
-    second = b.relay(box.id, kind=End, take=wpb.RelayTake(lease_id=f"lease_{9:026}", fence=9))
+    second = b.relay(box.id, kind=End, take=box.to_take(f"lease_{9:026}", 9))
     equal("… at either", second.outcome()[0], UNAVAILABLE)
     time.sleep(3)
     check("its new lease is not asked for, and its old one is", move.lease not in b.renewed and a.asks_for(box.lease), (a.renewed, b.renewed))
@@ -306,20 +313,14 @@ def its_templates_memory_goes_once(w):
     a, b = w
     one, two = paused(a), paused(a)
     moves = [one.move_to(b), two.move_to(b)]
-    outcomes = [m.outcome() for m in moves]
-    if "taken" in outcomes and len(set(outcomes)) == 2:
-        equal("of two that bring it at once one has to wait", [o for o in outcomes if o != "taken"],
-              [(UNAVAILABLE, "another of the same snapshot arrives just now; try again in a moment")])
-    first = moves[outcomes.index("taken")]
-    equal("the first is moved", first.moved(), ((0, ""), (0, "")))
-    check("… with its template's memory", any(n.startswith("ram_") for n in first.names), first.names)
-    other = two if first.box is one else one
-    moves[1 - outcomes.index("taken")].leave()
-    second = until(lambda: again(other, b), 20)
+    equal("two come at once", [m.outcome() for m in moves], ["taken", "taken"])
+    brought = [any(n.startswith("ram_") for n in m.names) for m in moves]
+    equal("one brings the memory, and the other waits for it", sorted(brought), [False, True])
+    check("… and brings the rest", all(f"{m.box.id}.image" in m.names for m in moves), [m.names for m in moves])
+    equal("both are moved", [m.moved() for m in moves], [((0, ""), (0, ""))] * 2)
     third = paused(a)
     code, said = third.move_to(b, change=record(memory={"key": bytes(32)})).fails()
     check("nor is it another's of the same name", code == UNAVAILABLE and "is another one's" in said, (code, said))
-    check("the second without", second and second.names and not any(n.startswith("ram_") for n in second.names), second and second.names)
     b.stop_and_start()
     check("both outlive their new worker", until(lambda: {one.lease, two.lease} <= set(b.running), 10), b.running)
     equal("the one goes on", one.resume(), (0, ""))
@@ -376,7 +377,8 @@ def what_must_not_come_is_refused(w):
             ("of another sandbox", record(assign={"unit_id": other}, image={"name": other}), INVALID, "another sandbox"),
             ("that names another's file", record(memory={"name": f"{other}.image"}), INVALID, "no 'ram_...'"),
             ("that leaves the folder", record(memory={"name": "../ram"}), INVALID, "no name"),
-            ("that needs more than was assigned", record(resources={"memory_mib": 64}), INVALID, "was assigned 64"),
+            ("that needs more than was assigned", record(template={"memory_mib": 1 << 14}), INVALID, "larger than it was assigned"),
+            ("with more disk than was assigned", record(kept={"scratch_bytes": 1 << 40}), INVALID, "larger than it was assigned"),
             ("with more than there is room for", record(image={"bytes": 1 << 60}), QUOTA, "no room"),
             ("with files that cannot be", record(image={"bytes": 1 << 63}), INVALID, "has 9223372036854775808 bytes"),
             ("of an image that is not here", record(template={"image_key": "0" * 64}), UNAVAILABLE, "cannot let the sandbox go on"),
@@ -429,6 +431,34 @@ def a_move_that_breaks_before_it_is_taken_leaves_no_trace(w):
 
 
 @suite.scenario
+def who_waits_for_another_that_does_not_come_brings_it_itself(w):
+    a, b = w
+    one, two = paused(a), paused(a)
+    first = one.move_to(b, change=lambda p: [] if p.HasField("end") else [p])
+    check("the first is under way", until(lambda: b.memory() and f"{one.id}.image" in b.files(), 20), b.files())
+    second = two.move_to(b)
+    equal("the second waits", (time.sleep(1), second.names, second.taker.done)[1:], ([], None))
+    first.leave()
+    equal("it goes on when that breaks off", second.whole(), True)
+    check("… and brings the memory", any(n.startswith("ram_") for n in second.names), second.names)
+    equal("it goes on there", (two.resume(), two.output("echo", "2")), ((0, ""), b"2\n"))
+    equal("the first where it is", until(lambda: (r := one.resume()) and r[0] == 0 and r, 10), (0, ""))
+    check("both end", one.end() and two.end())
+
+
+@suite.scenario
+def whose_it_is_its_scheduler_says(w):
+    """Not the worker that gives it, which may be in other hands."""
+    a, b = w
+    box = paused(a)
+    change = record(assign={"tenant": "another", "pause_on_idle": True}, resources={"disk_mib": 1 << 20})
+    equal("it is moved", box.move_to(b, change=change).whole(), True)
+    check("it is what it was assigned as", until(lambda: b.asks_for(box.lease), 10) and b.renewed[box.lease][1].tenant == "t", b.renewed)
+    equal("it goes on", box.resume(), (0, ""))
+    check("it ends, and is its tenant's", box.end() and b.ended[box.lease].tenant == "t", b.ended.get(box.lease))
+
+
+@suite.scenario
 def who_may_not_have_it_does_not_get_it(w):
     a, b = w
     box = Box(a)
@@ -443,7 +473,7 @@ def who_may_not_have_it_does_not_get_it(w):
         equal(f"nor to who has another {field}", (code, said), (STATE, "the sandbox is held by another lease here"))
     code, said = box.move_to(a).fails()
     equal("nor taken where it is", (code, said), (STATE, "the sandbox is on this worker already"))
-    low = b.relay(box.id, kind=End, take=wpb.RelayTake(lease_id=f"lease_{8:026}", fence=1))
+    low = b.relay(box.id, kind=End, take=box.to_take(f"lease_{8:026}", 1))
     giver = until(lambda: ready(a, box), 10)
     giver.listen(lambda m: m.HasField("move") and low.tell(move=m.move))
     equal("nor by who comes too late", low.outcome(), (STATE, "the sandbox is held by a newer lease where it is"))
