@@ -1,18 +1,11 @@
-/* scheduler/drain.c - workers that are drained: what is on them goes to others.
- *
- * That a worker is drained it says itself (WorkerLoad.draining), and remembers: so each scheduler
- * moves the units that it has, and one that is started anew goes on with that.  Jobs come to their
- * end by themselves.
- *
- * Owns:    nothing.
- * Thread:  the loop's; a look every second, while there is such a worker.
- */
+/* scheduler/drain.c - see scheduler/drain.h. */
+#include "scheduler/drain.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "observability/log.h"
-#include "scheduler/sched_priv.h"
 
 enum {
     LOOK_EVERY_MS = 1000,
@@ -25,8 +18,7 @@ static const unsigned again_s[] = {
 
 void drain_soon(struct sched *s)
 {
-    if (!cl_timer_is_armed(&s->moves))
-        cl_timer_start(&s->moves, 0);
+    cl_timer_start(&s->moves, 0);
 }
 
 void drain_stuck(struct unit *u, const struct cl_err *why, enum drain_cost cost)

@@ -32,4 +32,13 @@ void move_abandon(struct move *m);
  * once the books have answered. */
 void move_note_end(struct move *m, const Cloche__V1__UnitEnded *ended);
 
+/* units.c: what a worker is told of a unit, at first or when it takes one; borrows from the unit.
+ */
+struct assignment {
+    Cloche__V1__Assign m;
+    Cloche__V1__Resources resources;
+    Cloche__V1__NetworkGrant grant;
+};
+void unit_assignment(const struct unit *u, struct assignment *o);
+
 #endif

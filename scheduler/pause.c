@@ -31,6 +31,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "observability/log.h"
+#include "scheduler/drain.h"
 #include "scheduler/move.h"
 #include "scheduler/place.h"
 #include "scheduler/sandboxes.h"
@@ -230,6 +231,8 @@ static void conclude(struct resting *x)
     struct unit *u = x->u;
     struct cl_list calls;
     bool goes_on = x->goes_on;
+    if (x->asker == ASKED_BY_DRAIN)
+        drain_soon(u->sched);
     cl_list_init(&calls);
     move_calls(&x->calls, &calls);
     if (x->a && x->pauses)

@@ -14,6 +14,7 @@
 #include "rpc/tls.h"
 #include "scheduler/api.h"
 #include "scheduler/bootstrap.h"
+#include "scheduler/drain.h"
 #include "scheduler/fleet.h"
 #include "scheduler/scheduler.h"
 

@@ -199,13 +199,6 @@ int unit_reserved(struct unit *u, const struct unit_lease *lease, struct cl_err 
 /* ... now it may go; or it never goes, and ends as FAILED. */
 void unit_assign(struct unit *u);
 void unit_withdraw(struct unit *u, const char *why);
-/* What a worker is told of it; borrows from the unit. */
-struct assignment {
-    Cloche__V1__Assign m;
-    Cloche__V1__Resources resources;
-    Cloche__V1__NetworkGrant grant;
-};
-void unit_assignment(const struct unit *u, struct assignment *o);
 /* A client asks for the end (already flagged in the books). */
 void unit_cancel(struct unit *u, Cloche__V1__Reason reason);
 /* The worker reports the end of a lease. */
@@ -246,17 +239,6 @@ void unit_idle(struct unit *u);
 void unit_rest_told(struct unit *u, const Cloche__V1__RunningUnit *m);
 /* It has ended: who waits for a pause or resume of it gets an answer. */
 void unit_rest_over(struct unit *u);
-/* A sandbox whose worker is drained: pause it, if it runs, and move it to another one; if it ran it
- * goes on, there or here.  drain_stuck() hears of what goes wrong. */
-void unit_move_away(struct unit *u);
-bool unit_is_moving_away(const struct unit *u);
-/* drain.c: some worker is drained; the timer looks what is still there. */
-void drain_soon(struct sched *s);
-void on_drain_look(void *sched);
-/* It could not be moved away from its worker, and what that has cost: so it is tried again soon, or
- * not so soon. */
-enum drain_cost { DRAIN_COST_NOTHING, DRAIN_COST_BYTES, DRAIN_COST_PAUSE };
-void drain_stuck(struct unit *u, const struct cl_err *why, enum drain_cost cost);
 /* recover.c */
 int units_recover(struct sched *s, struct cl_err *err) CL_MUST;
 void on_reap(void *sched);

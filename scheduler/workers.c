@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "observability/log.h"
+#include "scheduler/drain.h"
 #include "scheduler/place.h"
 
 enum {
