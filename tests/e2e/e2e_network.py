@@ -435,6 +435,35 @@ def a_worker_that_dies(c):
 
 
 @suite.scenario
+def moved(c):
+    """To another worker, since its own is drained: that one gives it the network that it had, and counts on."""
+    second = c.add_worker()
+    second.start()
+    c.await_ready(120)
+    ids = [(w.state_dir / "id").read_text().strip() for w in c.workers]
+    drain = lambda worker_id, undo=False: c.admin.fleet.DrainWorker(pb.DrainWorkerRequest(worker_id=worker_id, undo=undo))
+    drain(ids[1])
+    box, get = Box(c.admin, ["web.test:80"]), lambda: c.admin.sandboxes.Get(pb.SandboxServiceGetRequest(sandbox_id=box.id)).sandbox
+    hello = f"hello from {outside.PUBLIC} to {outside.HOST}\n"
+    equal("before it moves", (get().worker_id, box.run("python3", "-c", GET, "http://web.test/")), (ids[0], hello))
+    drain(ids[1], undo=True)
+    drain(ids[0])
+    check("it moves", until(lambda: (get().worker_id, get().state) == (ids[1], pb.UNIT_STATE_RUNNING), 60), get())
+    equal("one process sees to its network", until(lambda: len(nets(c)) == 1, 10) and len(nets(c)), 1)
+    equal("what its grant names is reached", box.run("python3", "-c", GET, "http://web.test/"), hello)
+    equal("and nothing else", box.run("python3", "-c", TRY, outside.OTHER, "80"), "ConnectionRefusedError\n")
+    box.end()
+    events = ("net.dns", "net.open", "net.close", "net.denied")
+    numbers = [r["fields"]["number"] for r in c.audit_records() if r["fields"].get("unit") == box.id and r["event"] in events]
+    equal("no record is missing, or there twice", numbers, list(range(1, len(numbers) + 1)))
+    count = [f for f in log_of(c, box.id, "net.count") if f["last"]]
+    check("and the count says so", len(count) == 1 and count[0]["seen"] == len(numbers) == count[0]["recorded"], (count, len(numbers)))
+    drain(ids[0], undo=True)
+    second.stop()
+    c.workers.remove(second)
+
+
+@suite.scenario
 def side_by_side(c):
     listener = "import socket; s = socket.socket(); s.bind(('0.0.0.0', 9000)); s.listen(); print('up', flush=True); s.settimeout(60)\ntry: s.accept(); print('came')\nexcept OSError: print('nobody')"
     boxes = in_parallel(lambda _: Box(c.admin, ["web.test:80", "192.0.0.0/29:*"]), range(4))
