@@ -38,6 +38,7 @@ def drain(c, w, undo=False):
 
 
 def row(c, w):
+    """What the scheduler says of it; None while it is not connected."""
     return next((r for r in c.admin.fleet.ListWorkers(pb.ListWorkersRequest()).workers if r.id == name_of(w)), None)
 
 
@@ -144,6 +145,7 @@ def whoever_dies(c, die):
     drain(c, first)
     check("some have moved", until(lambda: any(moved_bytes(c, b) for b in boxes), 60))
     die(first, second)
+    check("both hosts are there", until(lambda: row(c, first) and row(c, second), 60))
     they_arrive(c, boxes, second, sums)
     drain(c, first, undo=True)
     check("nothing of them is kept", until(lambda: not files_of(c, first) and not files_of(c, second), 30), (files_of(c, first), files_of(c, second)))

@@ -129,6 +129,17 @@ class Scene(pause.Scene):
     def drain(self, worker_id=A, **kw):
         return self.c.admin.fleet.DrainWorker(pb.DrainWorkerRequest(worker_id=worker_id, **kw), timeout=20).worker
 
+    def drain_slowly(self):
+        """It gives nothing away before the event that is returned."""
+        go = threading.Event()
+
+        def give(m, call, say):
+            go.wait(20)
+            return Mover._give(self.w, m, call, say)
+        self.w.breaks["give"] = give
+        self.drain()
+        return go
+
     def row(self, worker_id=A):
         return next((w for w in self.c.admin.fleet.ListWorkers(pb.ListWorkersRequest()).workers if w.id == worker_id), None)
 
@@ -218,13 +229,7 @@ def calls_wait_until_it_is_there(c):
         runs, rests = Box(s.client), Box(s.client)
         rests.pause()
         b, = s.more()
-        go = threading.Event()
-
-        def slow(m, call, say):
-            go.wait(20)
-            return Mover._give(s.w, m, call, say)
-        s.w.breaks["give"] = slow
-        s.drain()
+        go = s.drain_slowly()
         check("both are on their way", until(lambda: len(s.w.opened) == 2, 10), s.w.opened)
         pool = concurrent.futures.ThreadPoolExecutor(2)
         use, resume = pool.submit(runs.stat), pool.submit(lambda: rests.resume().sandbox.worker_id)
@@ -317,13 +322,7 @@ def one_that_is_killed_on_its_way_ends(c):
         boxes = [Box(s.client), Box(s.client)]
         boxes[1].pause()
         b, = s.more()
-        go = threading.Event()
-
-        def slow(m, call, say):
-            go.wait(20)
-            return Mover._give(s.w, m, call, say)
-        s.w.breaks["give"] = slow
-        s.drain()
+        go = s.drain_slowly()
         check("both are on their way", until(lambda: len(s.w.opened) == 2, 10), s.w.opened)
         for box in boxes:
             box.kill()
