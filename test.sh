@@ -76,7 +76,8 @@ is_built() { # is_built PID LOG
 }
 fuzzers=
 if [ -z "$quick" ] && { [ -z "$label" ] || [ "$label" = fuzz ]; }; then # the images leave a processor idle
-    nice sh -c 'cmake --preset fuzz && cmake --build --preset fuzz' >out/build-fuzz.log 2>&1 &
+    echo >out/.fuzz.building
+    (status=0; nice sh -c 'cmake --preset fuzz && cmake --build --preset fuzz' || status=$?; rm -f out/.fuzz.building; exit $status) >out/build-fuzz.log 2>&1 &
     fuzzers=$!
 fi
 
@@ -132,19 +133,19 @@ if [ "$ci" = true ]; then # it takes minutes: the few tests that need it wait fo
     code_image=$!
     echo $code_image >"$CLOCHE_IMAGES/.code.building"
 fi
-[ -z "$fuzzers" ] || step "build (clang, for fuzzing; all of it, so that its warnings are seen too)" is_built "$fuzzers" out/build-fuzz.log
 if [ "$ci" = true ] && [ -z "$label" ]; then
     step "build (release), which is what quickstart.sh makes, and what the lab, which is slow, runs" sh -c \
         'cmake --preset release && cmake --build --preset release'
     export CLOCHE_LAB_BUILD="$PWD/build"
 fi
 tsan=
-if [ "$ci" = true ] && [ -z "$label" ]; then # with what the tests leave of the processors, after that image
-    nice -n 19 sh -c 'while [ -e "$0/.code.building" ]; do sleep 2; done
+if [ "$ci" = true ] && [ -z "$label" ]; then # with what the tests leave of the processors, one after the other
+    nice -n 19 sh -c 'while [ -e "$0/.code.building" ] || [ -e out/.fuzz.building ]; do sleep 2; done
         cmake --preset tsan && cmake --build --preset tsan' "$CLOCHE_IMAGES" >out/build-tsan.log 2>&1 &
     tsan=$!
 fi
 suites integration lab e2e escape regress
+[ -z "$fuzzers" ] || step "build (clang, for fuzzing; all of it, so that its warnings are seen too)" is_built "$fuzzers" out/build-fuzz.log
 [ -z "$code_image" ] || step "image code" is_built "$code_image" out/image-code.log
 if [ -n "$tsan" ]; then
     step "build (TSan)" is_built "$tsan" out/build-tsan.log
