@@ -197,6 +197,7 @@ static int check_size(const struct take *t, const Cloche__V1__KeptSandbox *m, st
  * say. */
 static void set_assign(struct take *t, const Cloche__V1__KeptSandbox *m)
 {
+    t->assign->ttl_ns = m->assign->ttl_ns; /* its client may have changed it since */
     ((Cloche__V1__KeptSandbox *)(uintptr_t)m)->assign = t->assign; /* it lies in our arena */
 }
 
