@@ -1,7 +1,7 @@
 /* scheduler/move.h - a paused sandbox goes from its worker to another one.
  *
- *   to: Relay{take} ─► from: Relay{give} ─► pieces ─► taken ─► the books ─► both hear `moved` ─►
- * done └──────────────────────┴──────────────┴────────┴────────┴─► failed: it is where it was
+ *   Relay{take} ─► Relay{give} ─► pieces ─► taken ─► the books ─► both hear `moved` ─► done
+ *        └──────────────┴───────────┴─────────┴──────────┴─► failed: it is where it was
  *
  * Nothing of it is at two places in the books: its lease there, with a new fence, is noted in one
  * step (redis/books.h), and until then the worker that gives is the one.  What became of the other
@@ -9,8 +9,9 @@
  *
  * Owns:    a move, from move_begin() until both of its relays are over.
  * Borrows: the unit, until move_abandon().
- * Limit:   what waits of one here is what the two calls may queue (rpc/), since a taker that is
- * full stops the giver. Thread:  the loop's.
+ * Limit:   what waits of one here is what two calls may queue (rpc/): a taker that is full stops
+ *          the giver.
+ * Thread:  the loop's.
  */
 #ifndef CL_SCHEDULER_MOVE_H
 #define CL_SCHEDULER_MOVE_H

@@ -1,8 +1,7 @@
 /* worker/give.h - a kept sandbox that this worker gives to another one.
  *
- *   give_new() ─ its record ─► `missing` ─► the files asked for, a piece at a time ─► end ─►
- * `moved` └──────────────────────────┴─ give_free() before that: it stays ──────┘           │
- *                                                          nothing of it stays ◄─────────┘
+ *   give_new() ─ record ─► `missing` ─ file, data ..., end ─► `moved`: nothing of it stays
+ *       └───────────────────────┴──────────────────────┴─ give_free(): it stays
  *
  * Until `moved` it is this worker's, and rests: it is not resumed meanwhile.
  *

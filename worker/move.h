@@ -1,8 +1,7 @@
 /* worker/move.h - a kept sandbox on its way to another worker: which files it consists of, and what
  * may come next of them.
  *
- *   move_init() ─ record ─► ASKING ─ move_ask() ─► FILES ─ file, data ..., file, data ..., end ─►
- * DONE
+ *   NEW ─ record ─► ASKING ─ move_ask() ─► FILES ─ file, data ..., file, data ..., end ─► DONE
  *
  * The bytes come from another worker by way of a scheduler.  Whoever they are from, no more of them
  * is taken than the record says, into no file but those that it names, and no byte of these twice.

@@ -1,8 +1,7 @@
 /* worker/take.h - a kept sandbox that this worker takes from another one.
  *
- *   take_new() ─ record ─► `missing` ─ file, data ... end ─► `taken` ─ `moved` ─► it is this
- * worker's └─────────────────────┴─ take_free(): nothing stays ─┘   │ take_free() before `moved`:
- * the books decide
+ *   take_new() ─ record ─► `missing` ─ file, data ..., end ─► `taken` ─ `moved` ─► it is ours
+ *       └───────────────────────┴─ take_free(): nothing stays      └─ take_free(): the books decide
  *
  * What it consists of is written where a worker keeps such things, and the record last: what there
  * is of it before is swept away by the next start, as files that no record names.
