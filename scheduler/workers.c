@@ -569,7 +569,8 @@ static void on_exec_changed(struct worker *w, const Cloche__V1__ExecChanged *c)
 {
     struct cl_err err = {0};
     const Cloche__V1__ExecResult *r = c->result;
-    if (!r || !unit_find(w->sched, c->tenant, c->unit_id))
+    const struct unit *u = unit_find(w->sched, c->tenant, c->unit_id);
+    if (!r || !u || strcmp(u->worker_id, w->id) != 0)
         return;
     char out[65], errs[65];
     hex_of(r->stdout, out);

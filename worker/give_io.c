@@ -128,11 +128,14 @@ static int take_missing(struct give *g, const Cloche__V1__MoveMissing *m, struct
     return 0;
 }
 
-/* It may have ended, or been left to the next worker, at any time. */
+/* It may have ended, or been left to the next worker, at any time.  Its worker may hear from its
+ * lease that it was moved before it is told here. */
 static int check_rests(const struct give *g, struct cl_err *err)
 {
-    if (g->state == GIVE_MOVED || (unit_is_paused(g->unit) && g->unit->is_kept))
+    if (unit_is_paused(g->unit) ? g->unit->is_kept : g->unit->is_given && g->state >= GIVE_ENDED)
         return 0;
+    if (g->unit->is_given)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0, "the sandbox is another worker's by now");
     return g->unit->is_left
                ? cl_fail(err, CL_E_UNAVAILABLE, 0, "its worker was shut down")
                : cl_fail(err, CL_E_STATE, 0, "the sandbox ended: %.200s", g->unit->message);
@@ -151,7 +154,8 @@ int give_told(struct give *g, const Cloche__V1__RelayResponse *m, struct cl_err 
     g->state = GIVE_MOVED;
     log_event(LOG_UNIT_GIVEN, "unit=%s lease=%s bytes=%llu", g->unit->assign->unit_id,
               g->unit->assign->lease_id, (unsigned long long)g->sent);
-    unit_give_away(g->unit);
+    if (!g->unit->is_given)
+        unit_give_away(g->unit);
     return 0;
 }
 

@@ -460,8 +460,7 @@ static void on_renewed(struct session *s, const Cloche__V1__RenewAck *ack)
         if (!u || !unit_is_live(u))
             continue;
         log_event(LOG_LEASE_LOST, "unit=%s lease=%s", u->assign->unit_id, u->assign->lease_id);
-        unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED, CLOCHE__V1__REASON__REASON_WORKER_LOST,
-                 "its lease was given to another");
+        unit_lose(u);
     }
 }
 

@@ -252,6 +252,15 @@ void unit_give_away(struct unit *u)
     machine_give_away(u->machine);
 }
 
+void unit_lose(struct unit *u)
+{
+    if (unit_is_paused(u) && u->is_kept)
+        unit_give_away(u);
+    else
+        unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED, CLOCHE__V1__REASON__REASON_WORKER_LOST,
+                 "its lease was given to another");
+}
+
 /* --- back from a record -------------------------------------------------------------------------
  */
 

@@ -313,6 +313,10 @@ def a_giver_that_does_not_hear_finds_out_by_its_lease(c):
         check("its renewal says that it is lost", until(lambda: s.w.lost, 10), s.w.lost)
         check("… and its word on the end changes nothing", until(lambda: s.w.acked, 10) and box.get().state == PAUSED, box.get())
         equal("it is resumed there", (box.resume().was_paused, len(b.asked_for("resume"))), (True, 1))
+        for w, exec_id in ((s.w, "exec_a"), (b, "exec_b")):
+            w.send(exec_changed=wpb.ExecChanged(tenant=s.name, unit_id=box.id, exec_id=exec_id, result=pb.ExecResult(outcome=pb.OUTCOME_EXITED)))
+        check("its commands end when the worker that has it says so", until(lambda: s.has_event("exec.end", exec="exec_b"), 10))
+        equal("… and not by the other's word", s.has_event("exec.end", exec="exec_a"), False)
         equal("the books show no drift", s.drift(), 0)
 
 

@@ -1,6 +1,6 @@
 """A scheduler without clients or books: it speaks its side of WorkerService, and asks a real worker for what the test says.
 
-A unit it assigned is in `started`, and once it ended in `ended`; `idle` has the leases whose time to live passed.
+A unit it assigned is in `started`, and once it ended in `ended`; `idle` has the leases whose time to live passed, `changed` the commands that ended.
 """
 import os
 import pathlib
@@ -68,7 +68,7 @@ class Scheduler:
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cloche-made-up."))
         self.dir.chmod(0o711)
         self.out, self.relays, self.answers, self.assigned = queue.Queue(), {}, {}, {}
-        self.started, self.ended, self.idle, self.n = {}, {}, [], 0
+        self.started, self.ended, self.idle, self.changed, self.n = {}, {}, [], [], 0
         self.hello, self.mark = threading.Event(), f"{name}-{os.getpid()}"
         self.running, self.renewed, self.lost = {}, {}, set()  # by lease: as Hello had it; (time, as its newest renewal had it); to be lost
         self.server = grpc.server(futures.ThreadPoolExecutor(160))
@@ -149,6 +149,9 @@ class Scheduler:
 
     def _on_idle(self, m):
         self.idle.append(m.lease_id)
+
+    def _on_exec_changed(self, m):
+        self.changed.append(m)
 
     def _on_exec(self, m):
         self.answers[m.request] = m

@@ -543,10 +543,35 @@ def a_worker_that_is_started_anew_asks_for_its_lease(w):
     check("the next worker has it", move.lease in b.running and b.running[move.lease].kept, b.running)
     check("… and asks for its lease", until(lambda: b.asks_for(move.lease), 10), b.renewed)
     b.lost.add(move.lease)
-    check("the books say it is another's: it ends", until(lambda: move.lease in b.ended, 20))
-    check("… without a trace", b.is_empty_of(box.id), b.files())
+    check("the books say it is another's: nothing of it stays", until(lambda: b.is_empty_of(box.id), 20), b.files())
     move.giver.leave()
-    equal("it goes on where it was", until(lambda: (r := box.resume()) and r[0] == 0 and r, 10), (0, ""))
+    moved = until(lambda: again(box, b), 20)
+    equal("it is taken again, by the same fence", moved and moved.fence, move.fence)
+    check("it goes on there", until(lambda: b.asks_for(box.lease), 10) and box.resume() == (0, ""), b.renewed)
+    check("nobody heard of another end of it", move.lease not in b.ended, b.ended)
+    box.end()
+
+
+@suite.scenario
+def what_moved_while_its_worker_was_away_goes_on_elsewhere(w):
+    """The books have given it over, and who gave it was not told."""
+    a, b = w
+    box = Box(a)
+    runs = box.exec("sh", "-c", COUNT)
+    box.pause()
+    lease, move = box.lease, box.move_to(b)
+    equal("it is taken", move.outcome(), "taken")
+    a.worker.kill()
+    move.taker.tell(moved=True)
+    box.at, box.lease, box.fence = b, move.lease, move.fence
+    a.lost.add(lease)
+    a.changed.clear()
+    a.start()
+    check("nothing of it stays where it was", until(lambda: a.is_empty_of(box.id), 20), a.files())
+    check("… and nobody hears of its end, nor its command's", lease not in a.ended and not a.changed, (a.ended, a.changed))
+    check("it goes on there", until(lambda: b.asks_for(box.lease), 10) and box.resume() == (0, ""), b.renewed)
+    again = box.follow(runs)
+    check("its command goes on to its end", again.over.wait(60) and again.result.exit_code == 7, again.result or again.done)
     box.end()
 
 
@@ -568,7 +593,7 @@ def without_a_word_the_books_decide(w):
     boxes[0].at, boxes[0].lease, boxes[0].fence = b, moves[0].lease, moves[0].fence
     equal("nor do they go on", boxes[0].resume()[0], UNAVAILABLE)
     check("after a while they are", until(lambda: moves[0].lease in b.renewed, 2 * SETTLE_S) and time.monotonic() - began > SETTLE_S - 1, b.renewed)
-    check("one that is another's ends", until(lambda: moves[1].lease in b.ended, 20))
+    check("nothing of one that is another's stays", until(lambda: b.is_empty_of(boxes[1].id), 20), b.files())
     equal("one that is its own goes on", boxes[0].resume(), (0, ""))
     boxes[0].end()
     boxes[1].end()
