@@ -81,7 +81,7 @@ static int bound_socket(const struct cl_addr *addr)
     return cl_steal_fd(&fd);
 }
 
-int cl_tcp_listen(const char *address, int backlog, int *ret_fd, struct cl_err *err)
+int cl_tcp_bind(const char *address, int *ret_fd, struct cl_err *err)
 {
     struct cl_addr addr;
     if (cl_addr_parse(address, &addr, err) < 0)
@@ -89,7 +89,18 @@ int cl_tcp_listen(const char *address, int backlog, int *ret_fd, struct cl_err *
     CL_AUTO(cl_closep) int fd = given_listener(&addr);
     if (fd < 0)
         fd = bound_socket(&addr);
-    if (fd < 0 || listen(fd, backlog) < 0)
+    if (fd < 0)
+        return cl_fail(err, CL_E_SYS, errno, "listen on '%.128s'", address);
+    *ret_fd = cl_steal_fd(&fd);
+    return 0;
+}
+
+int cl_tcp_listen(const char *address, int backlog, int *ret_fd, struct cl_err *err)
+{
+    CL_AUTO(cl_closep) int fd = -1;
+    if (cl_tcp_bind(address, &fd, err) < 0)
+        return -1;
+    if (listen(fd, backlog) < 0)
         return cl_fail(err, CL_E_SYS, errno, "listen on '%.128s'", address);
     *ret_fd = cl_steal_fd(&fd);
     return 0;

@@ -26,6 +26,8 @@ int cl_addr_parse(const char *text, struct cl_addr *ret_addr, struct cl_err *err
  * this process has given it a socket that is bound to the address (sd_listen_fds(3): descriptors
  * from 3 on, LISTEN_PID, LISTEN_FDS), that one. */
 int cl_tcp_listen(const char *address, int backlog, int *ret_fd, struct cl_err *err) CL_MUST;
+/* The same without listen(2): who connects is refused. */
+int cl_tcp_bind(const char *address, int *ret_fd, struct cl_err *err) CL_MUST;
 /* The port that a TCP socket is bound to, in host order; 0 when it is none or has none. */
 uint16_t cl_tcp_port(int fd);
 

@@ -223,7 +223,7 @@ void cl_fd_cloexec(int fd)
 
 enum { LISTEN_BACKLOG = 512 };
 
-int cl_unix_listen(const char *path, mode_t mode, int *ret_fd, struct cl_err *err)
+int cl_unix_bind(const char *path, mode_t mode, int *ret_fd, struct cl_err *err)
 {
     struct sockaddr_un addr;
     if (unix_address(path, &addr, err) < 0)
@@ -240,8 +240,19 @@ int cl_unix_listen(const char *path, mode_t mode, int *ret_fd, struct cl_err *er
     int rc = bind(fd, (struct sockaddr *)&addr, sizeof addr);
     int saved = errno;
     (void)umask(old);
-    if (rc < 0 || listen(fd, LISTEN_BACKLOG) < 0)
-        return cl_fail(err, CL_E_SYS, rc < 0 ? saved : errno, "listen on '%s'", path);
+    if (rc < 0)
+        return cl_fail(err, CL_E_SYS, saved, "listen on '%s'", path);
+    *ret_fd = cl_steal_fd(&fd);
+    return 0;
+}
+
+int cl_unix_listen(const char *path, mode_t mode, int *ret_fd, struct cl_err *err)
+{
+    CL_AUTO(cl_closep) int fd = -1;
+    if (cl_unix_bind(path, mode, &fd, err) < 0)
+        return -1;
+    if (listen(fd, LISTEN_BACKLOG) < 0)
+        return cl_fail(err, CL_E_SYS, errno, "listen on '%s'", path);
     *ret_fd = cl_steal_fd(&fd);
     return 0;
 }

@@ -42,6 +42,8 @@ int cl_read_all(int fd, void *data, size_t n, struct cl_err *err) CL_MUST;
 /* Bind and listen on a unix socket; replaces a stale one; refuses a path over 107 bytes with the
  * remedy.  Non-blocking, close-on-exec. */
 int cl_unix_listen(const char *path, mode_t mode, int *ret_fd, struct cl_err *err) CL_MUST;
+/* The same without listen(2): who connects is refused. */
+int cl_unix_bind(const char *path, mode_t mode, int *ret_fd, struct cl_err *err) CL_MUST;
 int cl_unix_connect(const char *path, int *ret_fd, struct cl_err *err) CL_MUST;
 /* Close-on-exec for the fd of a library that opened it without (libevent's connecting sockets);
  * -1 is a no-op. */

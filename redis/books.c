@@ -28,6 +28,8 @@ struct books {
     struct cl_list sent;    /* owned calls on the wire */
     struct cl_list waiting; /* owned calls to be sent when Redis is back, oldest first */
     size_t n_calls;
+    char group[BOOKS_NAME];
+    uint64_t epoch; /* of our term; 0 = none yet */
     struct cl_timer tick;
     struct cl_grave grave;
     bool closing;
@@ -130,7 +132,7 @@ struct books_call *call_begin(struct books *books, const char *name, enum call_m
     cl_list_init(&call->link);
     cl_buf_init(&call->cmd, CALL_BYTES_MAX);
     char head[160];
-    int n = snprintf(head, sizeof head, "*%zu\r\n$5\r\nFCALL\r\n", n_args + (tenant ? 4u : 3u));
+    int n = snprintf(head, sizeof head, "*%zu\r\n$5\r\nFCALL\r\n", n_args + (tenant ? 5u : 4u));
     add_raw(call, head, (size_t)n);
     n = snprintf(head, sizeof head, "cloche_%s", name);
     call_bytes(call, head, (size_t)n);
@@ -214,6 +216,11 @@ static bool refusal(const redisReply *r, const struct books_call *call, struct c
     case LUA_INVALID:
         (void)cl_fail(err, CL_E_INVALID, 0, "the books refuse the arguments");
         break;
+    case LUA_DEPOSED:
+        (void)cl_fail(err, CL_E_UNAVAILABLE, 0, "another scheduler leads now; ask again");
+        if (call->books->conf.on_deposed)
+            call->books->conf.on_deposed(call->books->conf.arg);
+        break;
     case LUA_UNAUTH:
         (void)cl_fail(err, CL_E_UNAUTH, 0, "unknown, used or expired token");
         break;
@@ -281,6 +288,9 @@ int call_go(struct books_call *call, call_answer_fn *answer, struct cl_err *err)
 {
     struct books *books = call->books;
     struct cl_err why = {0};
+    char term[BOOKS_NAME + 24];
+    (void)snprintf(term, sizeof term, "%s %" PRIu64, books->group, books->epoch);
+    call_str(call, term);
     call->answer = answer;
     call->deadline_ns = cl_now_ns() + books->conf.deadline_ns;
     if (call->broken) {
@@ -440,6 +450,11 @@ static void on_state(enum rdb_state state, const struct cl_err *why, void *arg)
 
 /* --- life ----------------------------------------------------------------------------------- */
 
+void books_set_epoch(struct books *books, uint64_t epoch)
+{
+    books->epoch = epoch;
+}
+
 bool books_is_ready(const struct books *books)
 {
     return rdb_state(books->rdb) == RDB_READY;
@@ -485,7 +500,8 @@ int books_new(struct cl_loop *loop, const struct books_conf *conf, struct books 
         return cl_fail(err, CL_E_NOMEM, 0, "books");
     books->loop = loop;
     books->conf = *conf;
-    books->conf.target = books->conf.password_file = NULL;
+    books->conf.target = books->conf.password_file = books->conf.group = NULL;
+    (void)snprintf(books->group, sizeof books->group, "%s", conf->group ? conf->group : "main");
     (void)snprintf(books->target, sizeof books->target, "%s", conf->target);
     books->conf.deadline_ns = conf->deadline_ns ? conf->deadline_ns : 15 * CL_NS_PER_S;
     books->conf.max_calls = conf->max_calls ? conf->max_calls : CALLS_DEFAULT;

@@ -1,5 +1,5 @@
 /* redis/books.h - the books: every unit, lease and quota, behind typed calls.  Tenants with their
- * usage, keys and workers: redis/books_registry.h.
+ * usage, keys and workers: redis/books_registry.h; whose calls count: redis/books_lead.h.
  *
  * Owns:    the connection and every call until it is answered.
  * Limit:   `max_calls` calls at a time; each is answered within its deadline.
@@ -39,7 +39,7 @@ struct books;
 
 enum {
     BOOKS_NAME = 64, /* tenant, subject, worker and their NUL */
-    BOOKS_LIBRARY_VERSION = 5,
+    BOOKS_LIBRARY_VERSION = 6,
     BOOKS_SPEC_MAX = 4 << 20,     /* bytes of one job's spec */
     BOOKS_TERMINAL_MAX = 1 << 20, /* bytes of one terminal record */
     BOOKS_PAGE_MAX = 1000,        /* rows of one page */
@@ -55,7 +55,9 @@ struct books_conf {
     uint64_t timeout_ns;            /* one attempt; 0 = 5 s */
     uint64_t deadline_ns;           /* one call with its repetitions; 0 = 15 s */
     size_t max_calls;               /* 0 = 8192 */
+    const char *group;              /* whose terms count (redis/books_lead.h); NULL = "main" */
     rdb_state_fn *on_state;         /* may be NULL */
+    void (*on_deposed)(void *arg);  /* a call was of a term that is over; may be NULL */
     void *arg;
 };
 

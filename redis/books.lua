@@ -13,6 +13,12 @@
 --   {T}:i      ZSET  all units, by id                {T}:t  ZSET  ended units -> time to forget
 --   {T}:p:<k>  STRING idempotency key -> version, SHA-256 of the body, unit id
 -- Global: cloche:tenants, cloche:queued, cloche:keys*, cloche:workers*, cloche:enroll:*, cloche:head:*
+--   cloche:lead:<group>       STRING who leads the schedulers of a group
+--   cloche:schedulers:<group> HASH   their ids -> when they asked last, and what they say of themselves
+--
+-- The last argument of every function but `version` is the caller's group and term: "<group> <epoch>".
+-- What comes from another term than the group's present one is answered DEPOSED before anything is
+-- read or written, so a scheduler that stood still while another took its place changes nothing.
 --
 -- A lease holds what its unit's header needs.  While the unit is PAUSED it holds no vCPU, memory and
 -- sandbox, and more of disk: its VM's memory lies there.  What is released is what the lease record
@@ -30,14 +36,16 @@ local FU = '<Bddddddddddddd'       -- usage: 6 held, spent cpu, spent egress, pe
 local FR = '<Bddddddddds'          -- lease: 6 dimensions, fence, start ms, burnt ms, unit
 local FH = '<BBBBBddddddddddddss'  -- header: version kind state outcome flags, attempt, 6 dimensions,
                                    -- created us, changed us, fence, settled fence, position, lease, worker
-local OK, REPLAY, QUOTA, RATE, NOTFOUND, EXISTS, QUEUE, STATE, CANCEL, NEWER, INVALID, UNAUTH =
-      0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+local FE = '<Bdddss'               -- leader: epoch, until ms, since ms, id, proof
+local OK, REPLAY, QUOTA, RATE, NOTFOUND, EXISTS, QUEUE, STATE, CANCEL, NEWER, INVALID, UNAUTH, DEPOSED =
+      0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
 local QUEUED, STARTING, RUNNING, PAUSED, ENDED = 1, 2, 3, 4, 5
 local F_CANCEL, F_REAPED = 1, 2
 local STALE, ACCEPTED, ALREADY = 0, 1, 2
 local DIMS = {'vcpu_milli', 'memory_mib', 'sandboxes', 'cpu_ms', 'egress_bytes', 'disk_mib'}
 local QUEUED_KEY = 'cloche:queued'
 local REAP_MAX, FORGET_MAX, SCAN_MAX = 128, 64, 2000
+local NOTE_MS, SCHEDULER_MS = 3000, 60000 -- how often it is noted that one is there; who was not for so long is not
 local FREE_SOON_MS = 1000          -- nobody knows when a running unit ends; then is a good time to ask again
 local BIG = 9007199254740992
 
@@ -863,6 +871,102 @@ local function head_get(_, A)
   return {OK, tonumber(v[1]), v[2]}
 end
 
+-- ---- who leads -------------------------------------------------------------------------------
+
+local function group_and_epoch(a)
+  local group, epoch = string.match(a or '', '^(%S+) (%d+)$')
+  if not group then error({err = 'CLINVALID bad term'}) end
+  return group, num(epoch)
+end
+
+local function leader_of(group)
+  local p = redis.call('GET', 'cloche:lead:' .. group)
+  if not p then return nil end
+  local _, epoch, till, since, id, proof = struct.unpack(FE, check(p))
+  return {epoch = epoch, till = till, since = since, id = id, proof = proof}
+end
+
+local function leader_save(group, L)
+  redis.call('SET', 'cloche:lead:' .. group, struct.pack(FE, REC, L.epoch, L.till, L.since, L.id, L.proof))
+end
+
+local function scheduler_note(group, id, blob, ms)
+  local key = 'cloche:schedulers:' .. group
+  local old = redis.call('HGET', key, id)
+  if old and select(2, struct.unpack('<Bd', check(old))) + NOTE_MS > ms then return end
+  local all = redis.call('HGETALL', key)
+  for i = 1, #all, 2 do
+    local _, seen = struct.unpack('<Bd', check(all[i + 1]))
+    if seen + SCHEDULER_MS < ms then redis.call('HDEL', key, all[i]) end
+  end
+  redis.call('HSET', key, id, struct.pack('<Bd', REC, ms) .. blob)
+end
+
+-- lead id dead-epoch ttl_ms proof blob: to begin a term, or to go on with it; dead-epoch: the term
+-- whose leader is known to be dead.  Nobody else may begin one before `till`, but who led and asks
+-- late goes on if nobody has.  When the books were lost the next term is told from the caller's.
+local function lead(_, A, group, epoch)
+  local ms = math.floor(now_us() / 1000)
+  local id, dead, ttl, proof = A[1], num(A[2]), num(A[3]), A[4]
+  local L = leader_of(group)
+  scheduler_note(group, id, A[5], ms)
+  if not (L and L.id == id) then
+    if L and (epoch > 0 or (L.till > ms and L.epoch ~= dead)) then
+      return {OK, 0, L.epoch, L.id, L.since, L.proof}
+    end
+    L = {epoch = math.max(L and L.epoch or 0, epoch) + 1, since = ms, id = id, proof = proof}
+  end
+  L.till = ms + ttl
+  leader_save(group, L)
+  return {OK, 1, L.epoch, L.id, L.since, L.proof}
+end
+
+local function resign(_, A, group)
+  local L = leader_of(group)
+  redis.call('HDEL', 'cloche:schedulers:' .. group, A[1])
+  if L and L.id == A[1] then
+    L.till = 0
+    leader_save(group, L)
+  end
+  return {OK}
+end
+
+local function scheduler_list(_, _, group)
+  local all, ms, out = redis.call('HGETALL', 'cloche:schedulers:' .. group), math.floor(now_us() / 1000), {OK, ''}
+  local L = leader_of(group)
+  for i = 1, #all, 2 do
+    local _, seen = struct.unpack('<Bd', check(all[i + 1]))
+    local leads = L and L.id == all[i] and 1 or 0
+    out[#out + 1] = all[i]
+    out[#out + 1] = seen
+    out[#out + 1] = ms
+    out[#out + 1] = leads
+    out[#out + 1] = leads == 1 and L.since or 0
+    out[#out + 1] = string.sub(all[i + 1], 10)
+  end
+  return out
+end
+
+-- The term is checked, and not handed on.
+local function fenced(f)
+  return function(K, A)
+    local group, epoch = group_and_epoch(A[#A])
+    local L = leader_of(group)
+    if epoch ~= (L and L.epoch or 0) then return {DEPOSED} end
+    A[#A] = nil
+    return f(K, A)
+  end
+end
+
+-- It is what decides.
+local function unfenced(f)
+  return function(K, A)
+    local group, epoch = group_and_epoch(A[#A])
+    A[#A] = nil
+    return f(K, A, group, epoch)
+  end
+end
+
 local function version() return {OK, VERSION, DIGEST} end
 
 -- While a library loads there is neither pairs() nor ipairs().
@@ -876,8 +980,12 @@ local functions = {
   {'key_revoke', key_revoke}, {'key_touch', key_touch}, {'worker_put', worker_put},
   {'worker_get', worker_get}, {'worker_list', worker_list}, {'worker_delete', worker_delete},
   {'enroll_put', enroll_put}, {'enroll_take', enroll_take}, {'head_set', head_set},
-  {'head_get', head_get}, {'version', version},
+  {'head_get', head_get},
 }
 for i = 1, #functions do
-  redis.register_function('cloche_' .. functions[i][1], functions[i][2])
+  redis.register_function('cloche_' .. functions[i][1], fenced(functions[i][2]))
 end
+redis.register_function('cloche_lead', unfenced(lead))
+redis.register_function('cloche_resign', unfenced(resign))
+redis.register_function('cloche_scheduler_list', unfenced(scheduler_list))
+redis.register_function('cloche_version', version)

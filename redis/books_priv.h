@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "redis/books_lead.h"
 #include "redis/books_registry.h"
 
 /* Generated from books.lua. */
@@ -33,6 +34,7 @@ enum lua_code {
     LUA_NEWER,
     LUA_INVALID,
     LUA_UNAUTH,
+    LUA_DEPOSED,
 };
 
 enum call_mode {
@@ -59,6 +61,8 @@ union call_fn {
     books_workers_fn *workers;
     books_blob_fn *blob;
     books_head_fn *head;
+    books_leader_fn *leader;
+    books_schedulers_fn *schedulers;
     void (*part)(const redisReply *reply, const struct cl_err *err, void *arg, size_t at);
 };
 
@@ -78,7 +82,10 @@ struct books_call {
     size_t at;               /* for parts of a larger call */
 };
 
-/* Begin `FCALL cloche_<name> 1 {tenant} ...` with n_args arguments to come (tenant NULL: no key).
+/* The term of the calls that follow. */
+void books_set_epoch(struct books *books, uint64_t epoch);
+/* Begin `FCALL cloche_<name> 1 {tenant} ...` with n_args arguments to come (tenant NULL: no key),
+ * which call_go() ends with the term.
  * NULL with err when there are too many calls, no memory, or Redis is away in CALL_NOW. */
 struct books_call *call_begin(struct books *books, const char *name, enum call_mode mode,
                               const char *tenant, size_t n_args, struct cl_err *err);

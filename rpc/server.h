@@ -19,6 +19,7 @@
 enum {
     RPC_CONNECTIONS_MAX = 4096,
     RPC_STREAMS_MAX = 100,
+    RPC_BACKLOG = 512, /* connections that wait to be accepted */
 };
 
 struct rpc_server;
@@ -41,6 +42,12 @@ int rpc_server_add(struct rpc_server *server, const struct rpc_method *methods, 
  * taken.  `tag` shows in rpc_peer.listener. */
 int rpc_server_listen(struct rpc_server *server, int fd, SSL_CTX *tls, int tag,
                       struct cl_err *err) CL_MUST;
+
+/* As rpc_server_listen(), of a socket that is bound only: who connects is refused until
+ * rpc_server_open(), which listens on all of these.  The queue of each: RPC_BACKLOG. */
+int rpc_server_prepare(struct rpc_server *server, int fd, SSL_CTX *tls, int tag,
+                       struct cl_err *err) CL_MUST;
+int rpc_server_open(struct rpc_server *server, struct cl_err *err) CL_MUST;
 
 /* New connections of the TLS listeners with this tag use `tls` from now on (a reference is taken);
  * open ones go on under the old one. */

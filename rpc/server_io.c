@@ -24,6 +24,7 @@ struct listener {
     struct evconnlistener *evl; /* owned, with the fd */
     SSL_CTX *tls;               /* a reference of its own; NULL = h2c */
     int tag;
+    bool is_prepared; /* bound, and listens once rpc_server_open() was called */
 };
 
 /* --- connections
@@ -94,26 +95,53 @@ static void on_accept_error(struct evconnlistener *evl, void *arg)
     cl_timer_start(&l->server->accept_later, ACCEPT_PAUSE_NS);
 }
 
-int rpc_server_listen(struct rpc_server *server, int fd, SSL_CTX *tls, int tag, struct cl_err *err)
+static int add_listener(struct rpc_server *server, int fd, const struct listener *what,
+                        unsigned more_flags, struct cl_err *err)
 {
-    unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC;
+    unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | more_flags;
     struct listener *l = cl_zalloc(sizeof *l);
     if (!l || server->n_listeners == SERVER_LISTENERS_MAX) {
         cl_free(l);
         (void)close(fd);
         return cl_fail(err, l ? CL_E_TOOBIG : CL_E_NOMEM, 0, "listener");
     }
-    *l = (struct listener){.server = server, .tls = tls, .tag = tag};
+    *l = *what;
     l->evl = evconnlistener_new(cl_loop_base(server->loop), on_accept, l, flags, 0, fd);
     if (!l->evl) {
         cl_free(l);
         (void)close(fd);
         return cl_fail(err, CL_E_NOMEM, 0, "listener");
     }
-    if (tls)
-        (void)SSL_CTX_up_ref(tls);
+    if (l->tls)
+        (void)SSL_CTX_up_ref(l->tls);
     evconnlistener_set_error_cb(l->evl, on_accept_error);
     server->listeners[server->n_listeners++] = l;
+    return 0;
+}
+
+int rpc_server_listen(struct rpc_server *server, int fd, SSL_CTX *tls, int tag, struct cl_err *err)
+{
+    const struct listener what = {.server = server, .tls = tls, .tag = tag};
+    return add_listener(server, fd, &what, 0, err);
+}
+
+int rpc_server_prepare(struct rpc_server *server, int fd, SSL_CTX *tls, int tag, struct cl_err *err)
+{
+    const struct listener what = {.server = server, .tls = tls, .tag = tag, .is_prepared = true};
+    return add_listener(server, fd, &what, LEV_OPT_DISABLED, err);
+}
+
+int rpc_server_open(struct rpc_server *server, struct cl_err *err)
+{
+    for (size_t i = 0; i < server->n_listeners; i++) {
+        struct listener *l = server->listeners[i];
+        if (!l->is_prepared)
+            continue;
+        l->is_prepared = false;
+        if (listen(evconnlistener_get_fd(l->evl), RPC_BACKLOG) < 0 ||
+            evconnlistener_enable(l->evl) < 0)
+            return cl_fail(err, CL_E_SYS, errno, "listen");
+    }
     return 0;
 }
 

@@ -30,10 +30,11 @@ static int run(struct cl_err *err)
         (options.seccomp && sched_seccomp(err) < 0))
         return -1;
     cl_loop_run(loop);
+    int rc = sched_check(sched, err);
     sched_free(sched);
     cl_loop_free(loop);
-    log_event(LOG_STOPPED, "status=0");
-    return 0;
+    log_event(LOG_STOPPED, "status=%d", rc < 0);
+    return rc;
 }
 
 int main(int argc, char **argv)

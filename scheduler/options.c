@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/id.h"
+
 #define AT(field) offsetof(struct sched_options, field)
 
 const struct cl_conf_row sched_conf_rows[] = {
@@ -55,6 +57,12 @@ const struct cl_conf_row sched_conf_rows[] = {
      "what a token's scopes mean here: THEIRS=OURS,..., as in sandbox:run=run"},
     {"scheduler", "token-skew", CL_CONF_DURATION, AT(token_skew), "30s", 0, 60 * CL_NS_PER_S, false,
      "how far the issuer's clock may be from ours"},
+    {"scheduler", "lead-group", CL_CONF_STRING, AT(lead_group), "main", 0, 0, false,
+     "of the schedulers of a group on one Redis one leads, the others stand by for it"},
+    {"scheduler", "lead-ttl", CL_CONF_DURATION, AT(lead_ttl), "5s", 500 * CL_NS_PER_MS,
+     60 * CL_NS_PER_S, false,
+     "another takes the lead when the one who has it was silent for so long; with --renew-every "
+     "it should stay below --self-kill by some seconds, or a change may end VMs"},
     {"scheduler", "lease-ttl", CL_CONF_DURATION, AT(lease_ttl), "30s", CL_NS_PER_S, 0, false,
      "life of a lease"},
     {"scheduler", "renew-every", CL_CONF_DURATION, AT(renew_every), "10s", CL_NS_PER_MS, 0, false,
@@ -83,6 +91,10 @@ int sched_options_check(const struct sched_options *o, struct cl_err *err)
         return cl_fail(
             err, CL_E_INVALID, 0,
             "renew-every < self-kill < lease-ttl must hold, or a VM could outlive its lease");
+    if (!cl_name_is_valid(o->lead_group))
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "--lead-group '%.64s': want a name of a-z, 0-9 and '-', at most 63 long",
+                       o->lead_group);
     if (o->tcp[0] && !o->tls_cert[0] && !cl_is_loopback(o->tcp) && !o->insecure_listen)
         return cl_fail(err, CL_E_INVALID, 0,
                        "'%s' is not loopback: give --tls-cert and --tls-key, or --insecure-listen",

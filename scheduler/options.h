@@ -13,7 +13,8 @@ struct sched_options {
         metrics[CL_CONF_STR], log_level[CL_CONF_STR];
     char token_issuer[CL_CONF_STR], token_audience[CL_CONF_STR], token_keys[CL_CONF_STR],
         token_keys_ca[CL_CONF_STR], token_tenant_claim[CL_CONF_STR], token_scopes[CL_CONF_STR];
-    uint64_t lease_ttl, renew_every, self_kill, queue_max, worker_uid, token_skew,
+    char lead_group[CL_CONF_STR];
+    uint64_t lead_ttl, lease_ttl, renew_every, self_kill, queue_max, worker_uid, token_skew,
         guest_events_burst, guest_events_rate;
     bool insecure_listen, reflection, seccomp;
 };

@@ -16,22 +16,26 @@
 #include "scheduler/bootstrap.h"
 #include "scheduler/drain.h"
 #include "scheduler/fleet.h"
+#include "scheduler/lead.h"
 #include "scheduler/scheduler.h"
 
-enum { REAP_EVERY_MS = 1000, HEALTH_EVERY_MS = 500, STOP_MAX_S = 8, BACKLOG = 512 };
+enum { REAP_EVERY_MS = 1000, HEALTH_EVERY_MS = 500, STOP_MAX_S = 8, RESIGN_MAX_S = 1 };
 
 struct stopping {
     struct sched *s;
     void (*done)(void *arg);
     void *arg;
+    bool resigning; /* the last step */
     struct cl_timer limit;
 };
 
 /* --- listeners ----------------------------------------------------------------------------------
  */
 
-static int serve(struct sched *s, const char *address, const struct tls_files *files, int tag,
-                 struct cl_err *err)
+/* Bound now, so that an address that is taken is an error of the start; clients are served once
+ * this scheduler leads. */
+static int prepare(struct sched *s, const char *address, const struct tls_files *files, int tag,
+                   struct cl_err *err)
 {
     CL_AUTO(cl_closep) int fd = -1;
     SSL_CTX *tls = NULL;
@@ -39,12 +43,11 @@ static int serve(struct sched *s, const char *address, const struct tls_files *f
     if (!address[0])
         return 0;
     /* Whoever reaches the client socket still needs a key; the worker socket checks the uid. */
-    if ((is_unix ? cl_unix_listen(address + 5, 0666, &fd, err)
-                 : cl_tcp_listen(address, BACKLOG, &fd, err)) < 0)
+    if ((is_unix ? cl_unix_bind(address + 5, 0666, &fd, err) : cl_tcp_bind(address, &fd, err)) < 0)
         return -1;
     if (files && files->cert && files->cert[0] && tls_server_new(files, &tls, err) < 0)
         return -1;
-    int rc = rpc_server_listen(s->server, fd, tls, tag, err);
+    int rc = rpc_server_prepare(s->server, fd, tls, tag, err);
     if (rc == 0)
         (void)cl_steal_fd(&fd);
     SSL_CTX_free(tls); /* the listener holds its own reference */
@@ -61,15 +64,15 @@ static struct tls_files worker_files(const struct sched_options *o)
     return (struct tls_files){.cert = o->worker_cert, .key = o->worker_key, .ca = o->worker_ca};
 }
 
-static int open_listeners(struct sched *s, struct cl_err *err)
+static int prepare_listeners(struct sched *s, struct cl_err *err)
 {
     const struct sched_options *o = s->o;
     struct tls_files clients = client_files(o), workers = worker_files(o);
-    if (serve(s, o->listen, NULL, LISTENER_CLIENTS, err) < 0 ||
-        serve(s, o->tcp, &clients, LISTENER_CLIENTS, err) < 0 ||
-        serve(s, o->worker_listen, NULL, LISTENER_WORKERS, err) < 0)
+    if (prepare(s, o->listen, NULL, LISTENER_CLIENTS, err) < 0 ||
+        prepare(s, o->tcp, &clients, LISTENER_CLIENTS, err) < 0 ||
+        prepare(s, o->worker_listen, NULL, LISTENER_WORKERS, err) < 0)
         return -1;
-    return serve(s, o->worker_tcp, &workers, LISTENER_WORKERS, err);
+    return prepare(s, o->worker_tcp, &workers, LISTENER_WORKERS, err);
 }
 
 int sched_reload(struct sched *s, struct cl_err *err)
@@ -114,14 +117,43 @@ static void on_audit_head(uint64_t seq, const char *hash, void *arg)
     (void)snprintf(s->audit_head, sizeof s->audit_head, "%s", hash);
     (void)gethostname(head.host, sizeof head.host - 1);
     (void)snprintf(head.hash, sizeof head.hash, "%s", hash);
-    if (s->books && books_is_ready(s->books))
+    if (s->books && books_is_ready(s->books) && lead_is_ours(s->lead))
         (void)!books_audit_head_set(s->books, &head, head_mirrored, NULL, NULL);
+}
+
+static void read_books(struct sched *s)
+{
+    struct cl_err err = {0};
+    bootstrap(s);
+    if (!s->recovered && units_recover(s, &err) < 0)
+        log_event(LOG_REDIS_DOWN, "text='%s'", err.text);
+    units_dispatch_soon(s);
+}
+
+void sched_begin(struct sched *s)
+{
+    struct cl_err err = {0};
+    if (rpc_server_open(s->server, &err) < 0)
+        sched_fail(s, &err);
+    else
+        read_books(s);
+}
+
+void sched_fail(struct sched *s, const struct cl_err *why)
+{
+    s->failed = *why;
+    cl_loop_stop(s->loop);
+}
+
+static void on_deposed(void *arg)
+{
+    struct sched *s = arg;
+    lead_look(s->lead);
 }
 
 static void on_books(enum rdb_state state, const struct cl_err *why, void *arg)
 {
     struct sched *s = arg;
-    struct cl_err err = {0};
     if (state == RDB_CONNECTING)
         return;
     if (state != RDB_READY) {
@@ -129,10 +161,9 @@ static void on_books(enum rdb_state state, const struct cl_err *why, void *arg)
         return;
     }
     log_event(LOG_REDIS_READY, "durability=%s", s->o->durability);
-    bootstrap(s);
-    if (!s->recovered && units_recover(s, &err) < 0)
-        log_event(LOG_REDIS_DOWN, "text='%s'", err.text);
-    units_dispatch_soon(s);
+    lead_look(s->lead);
+    if (lead_is_ours(s->lead))
+        read_books(s);
 }
 
 static void on_call_end(void *arg, const struct rpc_call *call, int grpc_status,
@@ -157,6 +188,7 @@ static void refresh_metrics(void *arg)
     size_t at = 0;
     metrics_set(s->metrics, METRIC_QUEUE_DEPTH, NULL, NULL, fairq_count(s->queue));
     metrics_set(s->metrics, METRIC_UNITS_LIVE, NULL, NULL, cl_map_count(s->units));
+    metrics_set(s->metrics, METRIC_LEADS, NULL, NULL, lead_is_ours(s->lead));
     metrics_set(s->metrics, METRIC_BOOKS_READY, NULL, NULL, books_is_ready(s->books));
     metrics_set(s->metrics, METRIC_BOOKS_CALLS, NULL, NULL, books_open_calls(s->books));
     metrics_set(s->metrics, METRIC_AUDIT_HEALTHY, NULL, NULL, audit_is_healthy(s->audit, &why));
@@ -217,7 +249,9 @@ static int open_links(struct sched *s, struct cl_err *err)
     struct books_conf books = {.target = s->o->redis,
                                .password_file = s->o->redis_password_file,
                                .durability = rdb_durability_parse(s->o->durability, &known),
+                               .group = s->o->lead_group,
                                .on_state = on_books,
+                               .on_deposed = on_deposed,
                                .arg = s};
     if (tokens_new(s->loop, s->o, &s->tokens, err) < 0)
         return -1;
@@ -246,7 +280,7 @@ static int open_server(struct sched *s, struct cl_err *err)
         rpc_server_set_reflection(s->server, cloche_descriptors, cloche_descriptors_size, err) < 0)
         return -1;
     rpc_server_set_health(s->server, "", false);
-    return open_listeners(s, err);
+    return prepare_listeners(s, err);
 }
 
 int sched_new(struct cl_loop *loop, const struct sched_options *options, struct sched **ret_sched,
@@ -257,14 +291,14 @@ int sched_new(struct cl_loop *loop, const struct sched_options *options, struct 
         return cl_fail(err, CL_E_NOMEM, 0, "scheduler");
     s->o = options;
     s->loop = loop;
-    (void)snprintf(s->id, sizeof s->id, "scheduler-%d", (int)getpid());
+    cl_id_new("sch", s->id);
     if (sched_options_check(options, err) < 0 || open_metrics(s, err) < 0 ||
         open_maps(s, err) < 0 || open_secrets(s, err) < 0 ||
         cl_timer_init(&s->kick, loop, on_dispatch, s, err) < 0 ||
         cl_timer_init(&s->reap, loop, on_reap, s, err) < 0 ||
         cl_timer_init(&s->moves, loop, on_drain_look, s, err) < 0 ||
         cl_timer_init(&s->health, loop, on_health, s, err) < 0 || open_server(s, err) < 0 ||
-        open_links(s, err) < 0)
+        lead_new(s, &s->lead, err) < 0 || open_links(s, err) < 0)
         return -1; /* the process ends: nothing outlives it */
     cl_timer_every(&s->reap, REAP_EVERY_MS * CL_NS_PER_MS);
     cl_timer_every(&s->health, HEALTH_EVERY_MS * CL_NS_PER_MS);
@@ -272,6 +306,14 @@ int sched_new(struct cl_loop *loop, const struct sched_options *options, struct 
               options->worker_listen);
     *ret_sched = s;
     return 0;
+}
+
+int sched_check(const struct sched *s, struct cl_err *err)
+{
+    if (s->failed.code == CL_OK)
+        return 0;
+    *err = s->failed;
+    return -1;
 }
 
 static void finish_stop(struct stopping *x)
@@ -283,9 +325,32 @@ static void finish_stop(struct stopping *x)
         done(arg);
 }
 
-static void on_drained(void *arg)
+static void on_resigned(void *arg)
 {
     finish_stop(arg);
+}
+
+static void resign(struct stopping *x)
+{
+    x->resigning = true;
+    cl_timer_start(&x->limit, RESIGN_MAX_S * CL_NS_PER_S);
+    lead_resign(x->s->lead, on_resigned, x);
+}
+
+static void on_drained(void *arg)
+{
+    struct stopping *x = arg;
+    if (!x->resigning)
+        resign(x);
+}
+
+static void on_limit(void *arg)
+{
+    struct stopping *x = arg;
+    if (x->resigning)
+        finish_stop(x);
+    else
+        resign(x);
 }
 
 void sched_stop(struct sched *s, void (*done)(void *arg), void *arg)
@@ -294,7 +359,7 @@ void sched_stop(struct sched *s, void (*done)(void *arg), void *arg)
     struct stopping *x =
         cl_zalloc(sizeof *x); /* lives as long as the process, which is about to end */
     s->stopping = true;
-    if (!x || cl_timer_init(&x->limit, s->loop, on_drained, x, &err) < 0) {
+    if (!x || cl_timer_init(&x->limit, s->loop, on_limit, x, &err) < 0) {
         done(arg);
         return;
     }
@@ -322,6 +387,7 @@ void sched_free(struct sched *s)
     rpc_server_free(s->server);
     cl_loop_turn(s->loop, 0);
     books_free(s->books);
+    lead_free(s->lead);
     audit_producer_free(s->audit);
     tokens_free(s->tokens);
     metrics_server_free(s->metrics_server);

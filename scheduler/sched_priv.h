@@ -49,6 +49,7 @@ struct sched;
 struct unit;
 struct resting;
 struct move;
+struct lead;
 
 /* --- tenants -------------------------------------------------------------------------------- */
 
@@ -156,15 +157,17 @@ struct sched {
     struct fairq *queue;
     struct cl_map *tenants, *units, *workers, *relays, *requests, *keys;
     struct cl_map *leases; /* lease id -> unit: of its newest attempt */
-    struct cl_timer kick, reap, health, head, moves;
+    struct lead *lead;     /* owned */
+    struct cl_timer kick, reap, health, moves;
     uint8_t pepper[32], salt[32]; /* of keys; of redacted arguments in the audit log */
     bool stopping;                /* clients that vanish now did not leave */
-    char id[64];
+    char id[CL_ID_MAX];           /* of this process */
     uint64_t next_request;
     uint64_t reserving;      /* calls in flight at dispatch */
     struct cl_list promises; /* of struct room_promise */
     bool recovered;          /* units were read back from the books */
     void *drain;             /* owned: the stop in progress */
+    struct cl_err failed;    /* why the process ends; CL_OK = in order */
     char audit_head[65];
     uint64_t audit_seq;
 };

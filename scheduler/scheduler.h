@@ -18,6 +18,8 @@ int sched_new(struct cl_loop *loop, const struct sched_options *options, struct 
 int sched_reload(struct sched *s, struct cl_err *err) CL_MUST;
 /* Stop accepting, let short calls finish; done runs when all are gone or after ten seconds. */
 void sched_stop(struct sched *s, void (*done)(void *arg), void *arg);
+/* Did the loop end because this scheduler could not go on?  -1 says why. */
+int sched_check(const struct sched *s, struct cl_err *err) CL_MUST;
 void sched_free(struct sched *s);
 
 #endif

@@ -5,6 +5,7 @@
 #include <seccomp.h>
 
 static const struct cl_allow rows[] = {
+    {SCMP_SYS(listen), "on the addresses that were bound at the start, once it leads"},
     {SCMP_SYS(accept4), "clients and workers connect"},
     {SCMP_SYS(socket), "reconnect to Redis and the audit writer; fetch the issuer's keys"},
     {SCMP_SYS(connect), "reconnect to Redis and the audit writer; fetch the issuer's keys"},
@@ -23,7 +24,8 @@ static const struct cl_allow rows[] = {
     {SCMP_SYS(sendmsg), "bytes to peers"},
     {SCMP_SYS(sendfile), "libevent may choose it for a buffer"},
     {SCMP_SYS(openat),
-     "the first key's file; password file at a reconnect; the issuer's keys; own facts in /proc"},
+     "the first key's file; password file at a reconnect; the issuer's keys; own facts in /proc, "
+     "and whether the leader is there"},
     {SCMP_SYS(getdents64), "how many fds are open, for the metrics"},
     {SCMP_SYS(newfstatat), "is the first key's file there"},
     {SCMP_SYS(access), "is the first key's file there"},

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/own.h"
+#include "base/proc.h"
 #include "observability/log.h"
 #include "proto/guest_frame.h"
 #include "worker/disk.h"
@@ -630,7 +631,7 @@ void machine_let_start(struct machine *m, uint64_t deadline_ns)
 {
     struct cl_err err = {0};
     m->saved.guard_pid = machine_driver(m)->guard_pid(m->vm);
-    m->saved.guard_start = vm_state_start_time(m->saved.guard_pid);
+    m->saved.guard_start = cl_proc_start_time(m->saved.guard_pid);
     if (vm_state_save(m->host->state_dir, &m->saved, &err) < 0)
         machine_fail(m, &err);
     else

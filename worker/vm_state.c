@@ -19,6 +19,7 @@
 #include "base/conf.h"
 #include "base/fs.h"
 #include "base/own.h"
+#include "base/proc.h"
 #include "worker/cgroup.h"
 
 struct field {
@@ -111,19 +112,6 @@ int vm_state_print(const struct vm_state *state, char *out, size_t size, struct 
     return 0;
 }
 
-uint64_t vm_state_start_time(pid_t pid)
-{
-    char path[48], text[1024] = "";
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    CL_AUTO(cl_fclosep) FILE *f = fopen(path, "re");
-    if (!f || !fgets(text, sizeof text, f))
-        return 0;
-    const char *at = strrchr(text, ')');
-    for (int field = 2; at && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    return at ? strtoull(at + 1, NULL, 10) : 0;
-}
-
 int vm_state_save(const char *dir, const struct vm_state *state, struct cl_err *err)
 {
     char text[VM_STATE_MAX], tmp[PATH_MAX], path[PATH_MAX];
@@ -155,7 +143,7 @@ static void kill_guard(const struct vm_state *s)
     if (s->guard_pid <= 1)
         return;
     CL_AUTO(cl_closep) int pidfd = (int)syscall(SYS_pidfd_open, s->guard_pid, 0);
-    if (pidfd < 0 || vm_state_start_time(s->guard_pid) != s->guard_start)
+    if (pidfd < 0 || cl_proc_start_time(s->guard_pid) != s->guard_start)
         return; /* gone, or the pid is another's now */
     struct pollfd p = {.fd = pidfd, .events = POLLIN};
     (void)syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, NULL, 0);

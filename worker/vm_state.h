@@ -34,8 +34,6 @@ int vm_state_parse(const char *text, size_t n, struct vm_state *ret_state,
 int vm_state_print(const struct vm_state *state, char *out, size_t size,
                    struct cl_err *err) CL_MUST;
 
-/* Start time of a process in clock ticks; 0 = there is none. */
-uint64_t vm_state_start_time(pid_t pid);
 int vm_state_save(const char *dir, const struct vm_state *state, struct cl_err *err) CL_MUST;
 void vm_state_forget(const char *dir, const char *name);
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Two schedulers on one Redis, each with a worker and clients of its own: what holds of that today.
+"""Two schedulers of different groups on one Redis, each with a worker and clients of its own.
 
 One set of tenants, keys, limits and books; every job is run once, by the scheduler that admitted it, and its end
-is known to both.  Not yet: a scheduler does not take over the jobs of one that died (README, Status); they go on
-when it is started again, which is the last scenario.
+is known to both.  Those of one group stand by for each other (e2e/standby); one of another group does not take
+over the jobs of one that died: they go on when it is started again, which is the last scenario.
 """
 import collections
 import json
@@ -72,7 +72,7 @@ if __name__ == "__main__":
     d = c.dir
     c.targets = [f"unix:{d}/api.sock", f"unix:{d}/api-b.sock"]
     second = Process(c, "scheduler-b", [BUILD / "cloche-scheduler", "--listen", c.targets[1], "--worker-listen", f"unix:{d}/worker-b.sock",
-                                        "--redis", f"unix:{d}/redis.sock", "--audit-socket", d / "audit.sock", "--pepper-file", d / "sched" / "pepper",
+                                        "--redis", f"unix:{d}/redis.sock", "--audit-socket", d / "audit.sock", "--pepper-file", d / "sched" / "pepper", "--lead-group", "b",
                                         *c._lease_args()])
     worker = c.add_worker(f"unix:{d}/worker-b.sock")
     c.workers.remove(worker)  # started after its scheduler

@@ -158,14 +158,18 @@ static void test_options_keep_the_order_of_lease_times(void **state)
 {
     (void)state;
     struct cl_err err = {0};
-    struct sched_options o = {
-        .lease_ttl = 30, .renew_every = 10, .self_kill = 20, .redis = "unix:/run/redis.sock"};
+    struct sched_options o = {.lease_ttl = 30,
+                              .renew_every = 10,
+                              .self_kill = 20,
+                              .lead_group = "main",
+                              .redis = "unix:/run/redis.sock"};
     assert_int_equal(sched_options_check(&o, &err), 0);
     o.self_kill = 30;
     assert_int_equal(sched_options_check(&o, &err), -1);
     o = (struct sched_options){.lease_ttl = 30,
                                .renew_every = 10,
                                .self_kill = 20,
+                               .lead_group = "main",
                                .redis = "unix:/run/redis.sock",
                                .tcp = "0.0.0.0:7000"};
     assert_int_equal(sched_options_check(&o, &err), -1);
@@ -177,6 +181,10 @@ static void test_options_keep_the_order_of_lease_times(void **state)
     (void)snprintf(o.redis, sizeof o.redis, "10.0.0.1:6379");
     assert_int_equal(sched_options_check(&o, &err), -1);
     assert_non_null(strstr(err.text, "Redis"));
+    (void)snprintf(o.redis, sizeof o.redis, "unix:/run/redis.sock");
+    (void)snprintf(o.lead_group, sizeof o.lead_group, "two words"); /* part of a key in Redis */
+    assert_int_equal(sched_options_check(&o, &err), -1);
+    assert_non_null(strstr(err.text, "--lead-group"));
 }
 
 static void test_times_of_sandboxes_have_limits_and_a_keep_has_a_default(void **state)
