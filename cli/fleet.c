@@ -1,4 +1,4 @@
-/* cli/fleet.c - workers and their hosts: list, drain, token, enroll.
+/* cli/fleet.c - workers and their hosts: list, drain, token, enroll; and schedulers: list.
  *
  * `worker enroll` runs on the new host: it makes the worker's id, key and certificate request, has
  * the scheduler sign it against a one-use token, and writes what cloche-worker needs.
@@ -67,6 +67,45 @@ static int cmd_list(const struct cli_opts *o, const struct args *a)
         (void)json_array_append_new(rows, row);
     }
     pb_free(&m->base);
+    return out_rows(o->json, rows, cols, CL_COUNT(cols));
+}
+
+/* --- schedulers --------------------------------------------------------------------------------
+ */
+
+static json_t *scheduler_row(const Cloche__V1__Scheduler *s, bool json)
+{
+    json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "id", s->id, "host", s->hostname,
+                            "address", s->address, "build", s->build, "since",
+                            out_time(s->since ? s->since->unix_ns : 0), "seen",
+                            out_time(s->seen ? s->seen->unix_ns : 0));
+    if (json)
+        (void)json_object_set_new(row, "leads", json_boolean(s->leads));
+    else
+        (void)json_object_set_new(row, "state", json_string(s->leads ? "leads" : "stands by"));
+    return row;
+}
+
+static int cmd_schedulers(const struct cli_opts *o, const struct args *a)
+{
+    (void)a;
+    static const struct out_col cols[] = {
+        {"id", "ID"},       {"host", "HOST"},   {"address", "ADDRESS"}, {"build", "RELEASE"},
+        {"state", "STATE"}, {"since", "SINCE"}, {"seen", "SEEN"}};
+    static const struct client_method list =
+        CLIENT_METHOD("FleetService", "ListSchedulers", list_schedulers_response);
+    Cloche__V1__ListSchedulersRequest req = CLOCHE__V1__LIST_SCHEDULERS_REQUEST__INIT;
+    ProtobufCMessage *msg = NULL;
+    struct cl_err err = {0};
+    CL_AUTO(client_freep) struct client *client = NULL;
+    if (client_open(o, &client, &err) < 0 ||
+        client_unary(client, &list, &req.base, 0, &msg, &err) < 0)
+        return cli_report(&err);
+    const Cloche__V1__ListSchedulersResponse *m = (const Cloche__V1__ListSchedulersResponse *)msg;
+    json_t *rows = json_array();
+    for (size_t i = 0; i < m->n_schedulers; i++)
+        (void)json_array_append_new(rows, scheduler_row(m->schedulers[i], o->json));
+    pb_free(msg);
     return out_rows(o->json, rows, cols, CL_COUNT(cols));
 }
 
@@ -349,6 +388,10 @@ static const struct arg_opt token_opts[] = {OPT_JSON, OPT_DIRS};
 static const struct arg_opt enroll_opts[] = {OPT_JSON, OPT_DIRS};
 
 const struct cli_command fleet_commands[] = {
+    {"scheduler list", "[--json]", "who leads, and who stands by for it",
+     "Of the schedulers of one group on one Redis one leads and serves; the others refuse\n"
+     "connections until it is gone. Needs an administrator's key.\n",
+     SPEC(list_opts, 0, 0), cmd_schedulers, false},
     {"worker list", "[--json]", "the workers that are connected", NULL, SPEC(list_opts, 0, 0),
      cmd_list, false},
     {"worker drain", "[--undo] [--no-wait] WORKER", "empty a worker's host for maintenance",

@@ -1,4 +1,4 @@
-/* scheduler/fleet_api.c - FleetService: workers, and how hosts join. */
+/* scheduler/fleet_api.c - FleetService: workers, schedulers, and how hosts join. */
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +9,7 @@
 #include "cloche/v1/fleet.pb-c.h"
 #include "observability/log.h"
 #include "proto/copy.h"
+#include "redis/books_lead.h"
 #include "scheduler/api.h"
 #include "scheduler/ca.h"
 #include "scheduler/fleet.h"
@@ -141,6 +142,74 @@ static void drain_worker(struct api_call *a)
         on_drained(a, NULL, &err);
 }
 
+/* --- schedulers --------------------------------------------------------------------------------
+ */
+
+struct scheduler_row {
+    Cloche__V1__Scheduler m;
+    Cloche__V1__Time since, seen;
+};
+
+static Cloche__V1__Scheduler *fill_scheduler(struct scheduler_row *row,
+                                             const struct books_scheduler *from)
+{
+    Cloche__V1__Scheduler *about = cloche__v1__scheduler__unpack(NULL, from->about_n, from->about);
+    cloche__v1__scheduler__init(&row->m);
+    cloche__v1__time__init(&row->since);
+    cloche__v1__time__init(&row->seen);
+    row->m.id = (char *)(uintptr_t)from->id;
+    row->m.leads = from->leads;
+    row->since.unix_ns = from->since_ms * CL_NS_PER_MS;
+    row->seen.unix_ns = from->seen_ms * CL_NS_PER_MS;
+    row->m.since = from->leads ? &row->since : NULL;
+    row->m.seen = &row->seen;
+    if (about) {
+        row->m.hostname = about->hostname;
+        row->m.address = about->address;
+        row->m.build = about->build;
+    }
+    return about;
+}
+
+static void on_schedulers(const struct books_scheduler *rows, size_t n, const struct cl_err *err,
+                          void *arg)
+{
+    struct api_call *a = arg;
+    Cloche__V1__ListSchedulersResponse m = CLOCHE__V1__LIST_SCHEDULERS_RESPONSE__INIT;
+    struct scheduler_row *out = cl_zalloc_array(n, sizeof *out);
+    Cloche__V1__Scheduler **list = cl_zalloc_array(n, sizeof *list);
+    Cloche__V1__Scheduler **about = cl_zalloc_array(n, sizeof *about);
+    if (err) {
+        api_fail(a, err);
+    } else if (!out || !list || !about) {
+        api_fail_with(a, CL_E_NOMEM, "list");
+    } else {
+        for (; m.n_schedulers < n; m.n_schedulers++) {
+            struct scheduler_row *row = &out[m.n_schedulers];
+            about[m.n_schedulers] = fill_scheduler(row, &rows[m.n_schedulers]);
+            list[m.n_schedulers] = &row->m;
+        }
+        m.schedulers = list;
+        api_reply(a, &m.base);
+    }
+    for (size_t i = 0; about && i < m.n_schedulers; i++) {
+        if (about[i])
+            pb_free(&about[i]->base);
+    }
+    cl_free(out);
+    cl_free(list);
+    cl_free(about);
+    api_release(a);
+}
+
+static void list_schedulers(struct api_call *a)
+{
+    struct cl_err err = {0};
+    api_hold(a);
+    if (books_scheduler_list(a->s->books, on_schedulers, a, &err) < 0)
+        on_schedulers(NULL, 0, &err, a);
+}
+
 /* --- tokens ----------------------------------------------------------------------------------- */
 
 static void token_digest(const char *token, char out[static 65])
@@ -205,6 +274,8 @@ const struct api_method fleet_api[] = {
      .handle = list_workers},
     {METHOD("DrainWorker"), TYPES(drain_worker_request, drain_worker_response),
      .scope = SCOPE_ADMIN, .changes = true, .handle = drain_worker},
+    {METHOD("ListSchedulers"), TYPES(list_schedulers_request, list_schedulers_response),
+     .scope = SCOPE_ADMIN, .handle = list_schedulers},
     {METHOD("CreateEnrollToken"), TYPES(create_enroll_token_request, create_enroll_token_response),
      .scope = SCOPE_ADMIN, .changes = true, .handle = create_token},
 };
