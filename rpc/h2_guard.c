@@ -18,7 +18,9 @@ enum {
     PING_STRIKES_MAX = 2,
 };
 
-#define PEER_PING_NS (10 * CL_NS_PER_S) /* pings of the peer closer than this are strikes */
+/* Pings of the peer closer than this are strikes.  Our own clients ask a silent server 3 s after
+ * its last word, so never sooner than 3 s after their last PING came (rpc/channel_io.c). */
+#define PEER_PING_NS (2 * CL_NS_PER_S)
 
 void h2_guard_set_options(nghttp2_option *option)
 {

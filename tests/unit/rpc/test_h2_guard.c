@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "base/util.h"
 #include "rpc/h2_guard.h"
 
 /* Frames of the kind that are let through at once, of 3000. */
@@ -50,6 +51,26 @@ static void test_pings_are_forgiven_when_we_send(void **state)
     }
 }
 
+/* How many pings that come `ns` after one another are let through, of 100. */
+static int spaced_pings(uint64_t ns)
+{
+    struct h2_guard g = {.is_server = true};
+    nghttp2_frame ping = {.hd = {.type = NGHTTP2_PING, .length = 8}};
+    int n = 0;
+    while (n < 100 && !h2_guard_frame(&g, &ping)) {
+        n++;
+        g.peer_ping_ns -= ns;
+    }
+    return n;
+}
+
+static void test_a_client_may_ask_every_three_seconds_for_ever(void **state)
+{
+    (void)state;
+    assert_int_equal(spaced_pings(3 * CL_NS_PER_S), 100);
+    assert_int_equal(spaced_pings(CL_NS_PER_S), 3);
+}
+
 static void test_broken_frames_share_a_budget_with_settings(void **state)
 {
     (void)state;
@@ -89,6 +110,7 @@ int main(void)
         cmocka_unit_test(test_each_kind_has_its_budget),
         cmocka_unit_test(test_work_is_free),
         cmocka_unit_test(test_pings_are_forgiven_when_we_send),
+        cmocka_unit_test(test_a_client_may_ask_every_three_seconds_for_ever),
         cmocka_unit_test(test_broken_frames_share_a_budget_with_settings),
         cmocka_unit_test(test_goaway_is_a_frame),
         cmocka_unit_test(test_floods_are_told_from_mistakes),
