@@ -1,11 +1,17 @@
-/* rpc/channel.h - a gRPC client channel to one target; connects by itself, with back-off.
+/* rpc/channel.h - a gRPC client channel to one target, or to the first of several that answers;
+ * connects by itself, with back-off.
  *
  * Owns:    its connection and calls.
  * Borrows: the SSL_CTX.
  * Thread:  its loop's.
  * Targets: "unix:/path", "HOST:PORT" (h2c, meant for loopback), and with an SSL_CTX HOST:PORT over
- *          TLS with the certificate checked against HOST.  Names are resolved once at new
- * (blocking).
+ *          TLS with the certificate checked against HOST; or up to TARGETS_MAX of them, separated
+ *          by commas.  Names are resolved once at new (blocking).
+ *
+ * Several targets stand by for one another.  They are tried in turn, each for at most 3 s, until
+ * one answers; only when all have failed is that a failure, and the back-off begins.  When the one
+ * in use is lost, says goodbye, or is silent for 3 s and for 3 s more after a PING, the next one's
+ * turn comes at once.
  */
 #ifndef CL_RPC_CHANNEL_H
 #define CL_RPC_CHANNEL_H
@@ -22,7 +28,7 @@ struct rpc_channel;
 /* The connection came up (err == NULL) or went down (err says why).  Never inside another call. */
 typedef void rpc_channel_state_fn(void *arg, const struct cl_err *err);
 
-int rpc_channel_new(struct cl_loop *loop, const char *target, SSL_CTX *tls,
+int rpc_channel_new(struct cl_loop *loop, const char *targets, SSL_CTX *tls,
                     struct rpc_channel **ret_channel, struct cl_err *err) CL_MUST;
 /* Every open call gets its on_end(CANCELLED).  NULL is a no-op. */
 void rpc_channel_free(struct rpc_channel *channel);
@@ -33,6 +39,8 @@ void rpc_channel_connect(struct rpc_channel *channel);
  * open one goes on.  For channels that were made with TLS. */
 void rpc_channel_set_tls(struct rpc_channel *channel, SSL_CTX *tls);
 bool rpc_channel_is_up(const struct rpc_channel *channel);
+/* The one in use, as it was written; while there is none, the one to be tried next. */
+const char *rpc_channel_target(const struct rpc_channel *channel);
 /* Open now, those that wait for a connection too. */
 size_t rpc_channel_calls(const struct rpc_channel *channel);
 

@@ -1,20 +1,16 @@
 /* rpc/channel_io.c - a channel's connection: when to make one, when to try again; see
- * rpc/channel.h.
+ * rpc/channel.h, and rpc/targets.h for which target.
  *
  *   IDLE --call, connect--> CONNECTING --SETTINGS--> UP --lost--+
- *    ^                        ^    | failed                     | calls wait, or keep
- *    |                 timer  |    v                            v
- *    +--nobody waits------- BACKOFF <---------------------------+
+ *    ^ ^                      ^    | failed                     | calls wait, or keep
+ *    | |               timer  |    v                            v
+ *    | +--nobody waits----- BACKOFF <---------------------------+
+ *    +-- with several targets: the next one's turn, at once, until all have failed
  *
  * Thread:  its loop's.
  */
-#include <errno.h>
 #include <openssl/ssl.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/un.h>
 
-#include "base/addr.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "rpc/call_priv.h"
@@ -25,40 +21,32 @@
 #define BACKOFF_FIRST_NS (100 * CL_NS_PER_MS)
 #define BACKOFF_MAX_NS (10 * CL_NS_PER_S)
 
+/* Of several targets one takes over from another, and what a worker holds lasts for 20 s without
+ * it: a dead one must be given up, and the one that follows it found, well before. */
+#define LIST_TICK_NS (500 * CL_NS_PER_MS)
+#define LIST_BACKOFF_MAX_NS CL_NS_PER_S
+#define STEADY_NS CL_NS_PER_S /* up for less: nothing to count on, as if it had failed */
+
+static const struct conn_patience list_patience = {
+    .handshake_ns = 3 * CL_NS_PER_S,
+    .ping_after_ns = 3 * CL_NS_PER_S, /* longer than the servers' h2_guard minds */
+    .ping_wait_ns = 3 * CL_NS_PER_S,
+};
+
 static void connect_now(struct rpc_channel *channel);
-
-/* --- targets
- * ------------------------------------------------------------------------------------------ */
-
-static int resolve_unix(struct rpc_channel *channel, const char *path, struct cl_err *err)
-{
-    struct sockaddr_un *un = (struct sockaddr_un *)&channel->addr;
-    if (strlen(path) >= sizeof un->sun_path)
-        return cl_fail(err, CL_E_INVALID, 0, "unix socket path '%s' is too long", path);
-    un->sun_family = AF_UNIX;
-    (void)snprintf(un->sun_path, sizeof un->sun_path, "%s", path);
-    channel->addr_len = sizeof *un;
-    return 0;
-}
-
-static int resolve(struct rpc_channel *channel, struct cl_err *err)
-{
-    struct cl_addr addr;
-    if (strncmp(channel->target, "unix:", 5) == 0)
-        return resolve_unix(channel, channel->target + 5, err);
-    if (cl_addr_parse(channel->target, &addr, err) < 0)
-        return cl_wrap(err, "target");
-    if (!addr.host[0])
-        return cl_fail(err, CL_E_INVALID, 0, "target '%s': want HOST:PORT or unix:/path",
-                       channel->target);
-    (void)snprintf(channel->host, sizeof channel->host, "%s", addr.host);
-    memcpy(&channel->addr, &addr.sa, addr.len);
-    channel->addr_len = addr.len;
-    return 0;
-}
 
 /* --- states
  * ------------------------------------------------------------------------------------------- */
+
+static bool is_list(const struct rpc_channel *channel)
+{
+    return channel->targets.n > 1;
+}
+
+static uint64_t tick_ns(const struct rpc_channel *channel)
+{
+    return is_list(channel) ? LIST_TICK_NS : TICK_NS;
+}
 
 static bool wanted(const struct rpc_channel *channel)
 {
@@ -67,16 +55,16 @@ static bool wanted(const struct rpc_channel *channel)
 
 static uint64_t backoff_ns(const struct rpc_channel *channel)
 {
-    uint64_t ns = BACKOFF_FIRST_NS;
-    for (unsigned i = 1; i < channel->failures && ns < BACKOFF_MAX_NS; i++)
+    uint64_t ns = BACKOFF_FIRST_NS, max = is_list(channel) ? LIST_BACKOFF_MAX_NS : BACKOFF_MAX_NS;
+    for (unsigned i = 1; i < channel->failures && ns < max; i++)
         ns = ns * 8 / 5;
-    ns = CL_MIN(ns, BACKOFF_MAX_NS);
+    ns = CL_MIN(ns, max);
     uint32_t random;
     cl_random(&random, sizeof random);
     return ns - ns / 5 + random % (ns / 5 * 2 + 1); /* a fifth either way */
 }
 
-/* Calls that would not wait hear that the attempt failed. */
+/* Calls that would not wait hear that the round failed. */
 static void fail_impatient(struct rpc_channel *channel)
 {
     CL_LIST_FOREACH (it, &channel->waiting) {
@@ -100,6 +88,35 @@ static void go_down(struct rpc_channel *channel, const struct cl_err *why)
     rpc_work_add(channel->work, RPC_WORK_CALL, &channel->item);
 }
 
+/* No connection for now; the work queue makes one, if wanted, with the current target. */
+static void rest(struct rpc_channel *channel, const struct cl_err *why)
+{
+    channel->state = CHANNEL_IDLE;
+    channel->why = *why;
+    channel->why.code = CL_E_UNAVAILABLE;
+    rpc_work_add(channel->work, RPC_WORK_CALL, &channel->item);
+}
+
+static void attempt_failed(struct rpc_channel *channel, const struct cl_err *why)
+{
+    struct cl_err all;
+    if (targets_failed(&channel->targets, why, &all))
+        rest(channel, why);
+    else
+        go_down(channel, &all);
+}
+
+/* The one that was up takes no new calls. */
+static void connection_lost(struct rpc_channel *channel, const struct cl_err *why)
+{
+    bool steady = is_list(channel) && cl_now_ns() - channel->up_ns >= STEADY_NS;
+    targets_lost(&channel->targets, steady);
+    if (steady)
+        rest(channel, why);
+    else
+        attempt_failed(channel, why);
+}
+
 static void on_retry(void *arg)
 {
     struct rpc_channel *channel = arg;
@@ -111,39 +128,53 @@ static void on_retry(void *arg)
         channel->state = CHANNEL_IDLE;
 }
 
+/* NULL for a unix socket: nobody but root and the two ends reads along. */
+static int make_ssl(const struct rpc_channel *channel, const struct target *target, SSL **ret_ssl,
+                    struct cl_err *err)
+{
+    *ret_ssl = NULL;
+    if (!channel->tls || !target->host[0])
+        return 0;
+    SSL *ssl = SSL_new(channel->tls);
+    if (!ssl)
+        return cl_fail(err, CL_E_NOMEM, 0, "TLS session");
+    if (tls_expect_host(ssl, target->host, err) < 0) {
+        SSL_free(ssl);
+        return -1;
+    }
+    *ret_ssl = ssl;
+    return 0;
+}
+
 static void connect_now(struct rpc_channel *channel)
 {
+    const struct target *target = targets_current(&channel->targets);
     struct cl_err err;
-    SSL *ssl = NULL;
-    if (channel->tls) {
-        ssl = SSL_new(channel->tls);
-        int rc = ssl ? tls_expect_host(ssl, channel->host, &err)
-                     : cl_fail(&err, CL_E_NOMEM, 0, "TLS session");
-        if (rc < 0) {
-            SSL_free(ssl);
-            go_down(channel, &err);
-            return;
-        }
+    SSL *ssl;
+    if (make_ssl(channel, target, &ssl, &err) < 0) {
+        attempt_failed(channel, &err);
+        return;
     }
     struct conn_spec spec = {.loop = channel->loop,
                              .work = channel->work,
                              .role = &client_role,
                              .owner = channel,
+                             .patience = is_list(channel) ? &list_patience : NULL,
                              .fd = -1,
-                             .addr = &channel->addr,
-                             .addr_len = channel->addr_len,
+                             .addr = &target->addr,
+                             .addr_len = target->addr_len,
+                             .name = target->text,
                              .ssl = ssl};
     struct rpc_conn *conn;
     if (conn_new(&spec, &conn, &err) < 0) {
-        go_down(channel, &err);
+        attempt_failed(channel, &err);
         return;
     }
-    if (!conn->peer.is_unix || !channel->host[0])
-        (void)snprintf(conn->peer.address, sizeof conn->peer.address, "%.63s", channel->target);
     cl_list_push(&channel->conns, &conn->link);
     channel->conn = conn;
     channel->state = CHANNEL_CONNECTING;
-    cl_timer_every(&channel->tick, TICK_NS);
+    channel->ticked_ns = cl_now_ns();
+    cl_timer_every(&channel->tick, tick_ns(channel));
 }
 
 void channel_conn_up(struct rpc_conn *conn)
@@ -153,17 +184,10 @@ void channel_conn_up(struct rpc_conn *conn)
         return;
     channel->state = CHANNEL_UP;
     channel->failures = 0;
+    channel->up_ns = cl_now_ns();
+    targets_up(&channel->targets);
     while (!cl_list_empty(&channel->waiting))
         client_call_start(CL_LIST_ENTRY(channel->waiting.next, struct rpc_call, link), conn);
-    rpc_work_add(channel->work, RPC_WORK_CALL, &channel->item);
-}
-
-/* The connection takes no new calls: the next one gets a new connection, at once. */
-static void leave(struct rpc_channel *channel, const struct cl_err *why)
-{
-    channel->conn = NULL;
-    channel->state = CHANNEL_IDLE;
-    channel->why = *why;
     rpc_work_add(channel->work, RPC_WORK_CALL, &channel->item);
 }
 
@@ -171,8 +195,13 @@ void channel_conn_going(struct rpc_conn *conn)
 {
     static const struct cl_err why = {.code = CL_E_UNAVAILABLE, .text = "the server is going away"};
     struct rpc_channel *channel = conn->owner;
-    if (channel->conn == conn)
-        leave(channel, &why);
+    if (channel->conn != conn)
+        return;
+    channel->conn = NULL;
+    if (is_list(channel))
+        connection_lost(channel, &why);
+    else
+        rest(channel, &why); /* the next one gets a new connection, at once */
 }
 
 void channel_conn_gone(struct rpc_conn *conn, const struct cl_err *why)
@@ -183,7 +212,10 @@ void channel_conn_gone(struct rpc_conn *conn, const struct cl_err *why)
     if (channel->conn != conn || channel->state == CHANNEL_CLOSED)
         return;
     channel->conn = NULL;
-    go_down(channel, why);
+    if (channel->state == CHANNEL_UP)
+        connection_lost(channel, why);
+    else
+        attempt_failed(channel, why);
 }
 
 void channel_wait_again(struct rpc_call *call)
@@ -201,6 +233,8 @@ static void run_item(void *obj)
     struct rpc_channel *channel = obj;
     if (channel->state == CHANNEL_IDLE && wanted(channel))
         connect_now(channel);
+    else if (channel->state == CHANNEL_IDLE)
+        targets_forget(&channel->targets);
     if (channel->state == CHANNEL_UP)
         while (!cl_list_empty(&channel->waiting))
             client_call_start(CL_LIST_ENTRY(channel->waiting.next, struct rpc_call, link),
@@ -213,10 +247,22 @@ static void run_item(void *obj)
         channel->on_state(channel->on_state_arg, up ? NULL : &channel->why);
 }
 
+/* After this process stood still, what the peers said meanwhile is still to be read: that tick
+ * judges nobody.  One at most, or a loop that is always late would never judge. */
+static bool skip_tick(struct rpc_channel *channel, uint64_t now_ns)
+{
+    bool late = now_ns - channel->ticked_ns > 3 * tick_ns(channel);
+    channel->ticked_ns = now_ns;
+    channel->tick_skipped = late && is_list(channel) && !channel->tick_skipped;
+    return channel->tick_skipped;
+}
+
 static void on_tick(void *arg)
 {
     struct rpc_channel *channel = arg;
     uint64_t now = cl_now_ns();
+    if (skip_tick(channel, now))
+        return;
     CL_LIST_FOREACH (it, &channel->conns)
         conn_tick(CL_LIST_ENTRY(it, struct rpc_conn, link), now);
 }
@@ -234,23 +280,21 @@ static void destroy(void *obj)
     cl_free(channel);
 }
 
-int rpc_channel_new(struct cl_loop *loop, const char *target, SSL_CTX *tls,
+int rpc_channel_new(struct cl_loop *loop, const char *targets, SSL_CTX *tls,
                     struct rpc_channel **ret_channel, struct cl_err *err)
 {
-    if (strlen(target) >= CHANNEL_TARGET)
-        return cl_fail(err, CL_E_INVALID, 0, "target '%.60s...' is too long", target);
     struct rpc_channel *channel = cl_zalloc(sizeof *channel);
     if (!channel)
-        return cl_fail(err, CL_E_NOMEM, 0, "channel to %s", target);
+        return cl_fail(err, CL_E_NOMEM, 0, "channel to %s", targets);
     channel->loop = loop;
     channel->tls = tls;
-    (void)snprintf(channel->target, sizeof channel->target, "%s", target);
     cl_list_init(&channel->conns);
     cl_list_init(&channel->waiting);
     cl_list_init(&channel->orphans);
     metadata_init(&channel->metadata);
     rpc_work_item_init(&channel->item, run_item, channel);
-    if (resolve(channel, err) < 0 || rpc_work_new(loop, &channel->work, err) < 0 ||
+    if (targets_read(targets, &channel->targets, err) < 0 ||
+        rpc_work_new(loop, &channel->work, err) < 0 ||
         cl_timer_init(&channel->retry, loop, on_retry, channel, err) < 0 ||
         cl_timer_init(&channel->tick, loop, on_tick, channel, err) < 0) {
         destroy(channel);
@@ -308,6 +352,11 @@ void rpc_channel_connect(struct rpc_channel *channel)
 bool rpc_channel_is_up(const struct rpc_channel *channel)
 {
     return channel->state == CHANNEL_UP;
+}
+
+const char *rpc_channel_target(const struct rpc_channel *channel)
+{
+    return targets_current(&channel->targets)->text;
 }
 
 size_t rpc_channel_calls(const struct rpc_channel *channel)

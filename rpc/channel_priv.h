@@ -2,35 +2,32 @@
 #ifndef CL_RPC_CHANNEL_PRIV_H
 #define CL_RPC_CHANNEL_PRIV_H
 
-#include <sys/socket.h>
-
 #include "base/list.h"
 #include "rpc/channel.h"
 #include "rpc/conn_priv.h"
 #include "rpc/metadata.h"
+#include "rpc/targets.h"
 #include "rpc/work.h"
 
 enum channel_state {
-    CHANNEL_IDLE, /* no connection and no wish for one */
+    CHANNEL_IDLE, /* no connection and no wish for one, or the next target's turn */
     CHANNEL_CONNECTING,
     CHANNEL_UP,
-    CHANNEL_BACKOFF, /* the last attempt failed; a timer runs */
+    CHANNEL_BACKOFF, /* every target failed; a timer runs */
     CHANNEL_CLOSED,  /* freed; the memory goes when the turn ends */
 };
-
-enum { CHANNEL_TARGET = 256 };
 
 struct rpc_channel {
     struct cl_loop *loop;  /* borrowed: outlives the channel */
     struct rpc_work *work; /* owned */
     SSL_CTX *tls;          /* borrowed; NULL = plain */
-    char target[CHANNEL_TARGET];
-    char host[CHANNEL_TARGET]; /* what the certificate must name */
-    struct sockaddr_storage addr;
-    socklen_t addr_len;
+    struct targets targets;
     enum channel_state state;
     bool keep;              /* stay connected also without calls */
-    unsigned failures;      /* attempts in a row */
+    unsigned failures;      /* rounds in a row */
+    uint64_t up_ns;         /* when the connection came up */
+    uint64_t ticked_ns;     /* when the tick came last */
+    bool tick_skipped;      /* because it came late */
     struct rpc_conn *conn;  /* owned: the one that takes new calls (CONNECTING, UP), or NULL */
     struct cl_list conns;   /* struct rpc_conn.link: conn and those that finish after a GOAWAY */
     struct cl_list waiting; /* struct rpc_call.link: for a connection */

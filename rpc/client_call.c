@@ -26,7 +26,8 @@ void client_call_start(struct rpc_call *call, struct rpc_conn *conn)
     nvs_add(&nvs, ":method", "POST");
     nvs_add(&nvs, ":scheme", conn->is_tls ? "https" : "http");
     nvs_add(&nvs, ":path", call->path);
-    nvs_add(&nvs, ":authority", conn->peer.is_unix ? "localhost" : channel->target);
+    nvs_add(&nvs, ":authority",
+            conn->peer.is_unix ? "localhost" : targets_current(&channel->targets)->text);
     nvs_add(&nvs, "te", "trailers");
     nvs_add(&nvs, "content-type", "application/grpc");
     nvs_add(&nvs, "user-agent", "grpc-c-cloche/" CLOCHE_VERSION);

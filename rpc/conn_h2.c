@@ -13,15 +13,16 @@
 
 enum { HEADER_LIST_MAX = RPC_METADATA_MAX };
 
-#define HANDSHAKE_NS \
-    (10 * CL_NS_PER_S)                   /* accept to SETTINGS; a slow peer holds an fd no longer \
-                                          */
-#define FLUSH_NS (5 * CL_NS_PER_S)       /* last words and FIN */
-#define PING_AFTER_NS (60 * CL_NS_PER_S) /* silence before we ask whether the peer lives */
-#define PING_WAIT_NS (20 * CL_NS_PER_S)
+#define FLUSH_NS (5 * CL_NS_PER_S)      /* last words and FIN */
 #define DRAIN_STEP_NS (5 * CL_NS_PER_S) /* the second GOAWAY comes at the latest then */
 #define IDLE_NS (15 * 60 * CL_NS_PER_S) /* no calls: say goodbye, the fd is wanted */
 #define STALL_NS (60 * CL_NS_PER_S)     /* a finished call whose reader takes nothing */
+
+const struct conn_patience conn_patience_usual = {
+    .handshake_ns = 10 * CL_NS_PER_S,
+    .ping_after_ns = 60 * CL_NS_PER_S,
+    .ping_wait_ns = 20 * CL_NS_PER_S,
+};
 
 static const uint8_t ping_alive[8] = "cl-alive";
 static const uint8_t ping_drain[8] = "cl-drain";
@@ -337,7 +338,9 @@ static void tick_calls(struct rpc_conn *conn, uint64_t now_ns)
 
 static void tick_open(struct rpc_conn *conn, uint64_t now_ns)
 {
-    if (conn->ping_ns != 0 && since(now_ns, conn->ping_ns) > PING_WAIT_NS) {
+    /* Whoever sends lives: its answer may wait behind what it sends. */
+    if (conn->ping_ns != 0 &&
+        since(now_ns, CL_MAX(conn->ping_ns, conn->heard_ns)) > conn->patience->ping_wait_ns) {
         struct cl_err err;
         (void)cl_fail(&err, CL_E_UNAVAILABLE, 0, "%s does not answer pings", conn->peer.address);
         doom(conn, &err);
@@ -345,7 +348,7 @@ static void tick_open(struct rpc_conn *conn, uint64_t now_ns)
     }
     if (conn->role->is_server && conn->n_calls == 0 && since(now_ns, conn->idle_ns) > IDLE_NS)
         conn_drain(conn);
-    if (conn->ping_ns == 0 && since(now_ns, conn->heard_ns) > PING_AFTER_NS) {
+    if (conn->ping_ns == 0 && since(now_ns, conn->heard_ns) > conn->patience->ping_after_ns) {
         conn->ping_ns = now_ns;
         (void)nghttp2_submit_ping(conn->session, NGHTTP2_FLAG_NONE, ping_alive);
         conn_kick(conn);
@@ -360,7 +363,7 @@ void conn_tick(struct rpc_conn *conn, uint64_t now_ns)
     switch (conn->state) {
     case CONN_OPENING:
     case CONN_GREETING:
-        if (age <= HANDSHAKE_NS)
+        if (since(now_ns, conn->begun_ns) <= conn->patience->handshake_ns)
             return;
         (void)cl_fail(&err, CL_E_UNAVAILABLE, 0, "%s: no HTTP/2 greeting in time",
                       conn->peer.address);

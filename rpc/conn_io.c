@@ -288,6 +288,8 @@ static int conn_begin(struct rpc_conn *conn, const struct conn_spec *spec, struc
         name_peer(&conn->peer, &sa, spec->fd);
     } else {
         name_peer(&conn->peer, spec->addr, -1);
+        if (spec->name)
+            (void)snprintf(conn->peer.address, sizeof conn->peer.address, "%.63s", spec->name);
         memcpy(&sa, spec->addr, spec->addr_len);
         if (bufferevent_socket_connect(bev, (struct sockaddr *)&sa, (int)spec->addr_len) < 0)
             return cl_fail(err, CL_E_UNAVAILABLE, errno, "connect to %s", conn->peer.address);
@@ -319,6 +321,7 @@ int conn_new(const struct conn_spec *spec, struct rpc_conn **ret_conn, struct cl
                               .work = spec->work,
                               .role = spec->role,
                               .owner = spec->owner,
+                              .patience = spec->patience ? spec->patience : &conn_patience_usual,
                               .io = io,
                               .is_tls = spec->ssl != NULL};
     cl_list_init(&conn->link);
@@ -326,7 +329,7 @@ int conn_new(const struct conn_spec *spec, struct rpc_conn **ret_conn, struct cl
     rpc_work_item_init(&conn->work_item, run_output, conn);
     conn->peer.listener = spec->listener;
     conn_set_state(conn, CONN_OPENING);
-    conn->heard_ns = conn->state_ns;
+    conn->begun_ns = conn->heard_ns = conn->state_ns;
     if (conn_begin(conn, spec, err) < 0) {
         conn_destroy(conn);
         return -1;

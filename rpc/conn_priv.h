@@ -42,6 +42,13 @@ enum conn_state {
     CONN_CLOSED,
 };
 
+/* How long a peer may say nothing. */
+struct conn_patience {
+    uint64_t handshake_ns;  /* from the start to SETTINGS; a slow peer holds an fd no longer */
+    uint64_t ping_after_ns; /* silence before we ask whether it lives */
+    uint64_t ping_wait_ns;  /* and after that */
+};
+
 struct rpc_conn;
 struct conn_io; /* the libevent half, in conn_io.c */
 
@@ -64,14 +71,15 @@ struct conn_role {
 };
 
 struct rpc_conn {
-    struct cl_loop *loop;         /* borrowed: the owner's */
-    struct rpc_work *work;        /* borrowed: the owner's */
-    const struct conn_role *role; /* borrowed: static */
-    void *owner;                  /* borrowed: struct rpc_server or rpc_channel */
-    struct conn_io *io;           /* owned */
-    nghttp2_session *session;     /* owned; NULL until the transport is up */
-    struct cl_list link;          /* in the owner's list */
-    struct cl_list calls;         /* struct rpc_call.link, in the order they began */
+    struct cl_loop *loop;                 /* borrowed: the owner's */
+    struct rpc_work *work;                /* borrowed: the owner's */
+    const struct conn_role *role;         /* borrowed: static */
+    void *owner;                          /* borrowed: struct rpc_server or rpc_channel */
+    const struct conn_patience *patience; /* borrowed: static */
+    struct conn_io *io;                   /* owned */
+    nghttp2_session *session;             /* owned; NULL until the transport is up */
+    struct cl_list link;                  /* in the owner's list */
+    struct cl_list calls;                 /* struct rpc_call.link, in the order they began */
     size_t n_calls;
     size_t in_bytes; /* received and not handed over, all calls */
     struct rpc_work_item work_item;
@@ -82,6 +90,7 @@ struct rpc_conn {
     bool receiving;               /* inside nghttp2_session_mem_recv */
     bool drain_sent, drain_acked; /* the two steps of a graceful GOAWAY */
     bool doomed;                  /* to be closed by the work queue, for `why` */
+    uint64_t begun_ns;            /* when it was accepted, or begun to connect */
     uint64_t state_ns;            /* when the state began */
     uint64_t heard_ns;            /* last byte from the peer */
     uint64_t idle_ns;             /* since when it has no calls */
@@ -90,15 +99,19 @@ struct rpc_conn {
     struct cl_err why; /* what ended it */
 };
 
+extern const struct conn_patience conn_patience_usual;
+
 struct conn_spec {
     struct cl_loop *loop;
     struct rpc_work *work;
     const struct conn_role *role;
     void *owner;
-    int fd; /* accepted socket, taken over; or -1: connect to addr */
+    const struct conn_patience *patience; /* static; NULL = conn_patience_usual */
+    int fd;                               /* accepted socket, taken over; or -1: connect to addr */
     const struct sockaddr_storage *addr;
     socklen_t addr_len;
-    SSL *ssl; /* taken over; NULL = plain */
+    const char *name; /* of the peer at addr, in words about it; NULL = its address */
+    SSL *ssl;         /* taken over; NULL = plain */
     int listener;
 };
 

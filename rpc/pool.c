@@ -9,15 +9,15 @@ struct rpc_pool {
     struct rpc_channel *channels[]; /* owned */
 };
 
-int rpc_pool_new(struct cl_loop *loop, const char *target, SSL_CTX *tls, size_t calls,
+int rpc_pool_new(struct cl_loop *loop, const char *targets, SSL_CTX *tls, size_t calls,
                  struct rpc_pool **ret_pool, struct cl_err *err)
 {
     size_t n = (calls + RPC_STREAMS_MAX - 1) / RPC_STREAMS_MAX;
     struct rpc_pool *pool = cl_zalloc(sizeof *pool + n * sizeof pool->channels[0]);
     if (!pool)
-        return cl_fail(err, CL_E_NOMEM, 0, "channels to %s", target);
+        return cl_fail(err, CL_E_NOMEM, 0, "channels to %s", targets);
     while (pool->n < n) {
-        if (rpc_channel_new(loop, target, tls, &pool->channels[pool->n], err) < 0) {
+        if (rpc_channel_new(loop, targets, tls, &pool->channels[pool->n], err) < 0) {
             rpc_pool_free(pool);
             return -1;
         }

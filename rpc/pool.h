@@ -15,7 +15,7 @@
 struct rpc_pool;
 
 /* So many channels that `calls` at once never wait for each other. */
-int rpc_pool_new(struct cl_loop *loop, const char *target, SSL_CTX *tls, size_t calls,
+int rpc_pool_new(struct cl_loop *loop, const char *targets, SSL_CTX *tls, size_t calls,
                  struct rpc_pool **ret_pool, struct cl_err *err) CL_MUST;
 /* Every open call gets its on_end(CANCELLED).  NULL is a no-op. */
 void rpc_pool_free(struct rpc_pool *pool);

@@ -144,8 +144,8 @@ static void on_end(struct rpc_call *call, const struct cl_err *status, void *arg
 }
 
 /* One call of a fresh client, which echoes `bytes` bytes. */
-static struct seen call_once(struct world *w, const char *host, struct tls_files files,
-                             size_t bytes)
+static struct seen call_targets(struct world *w, const char *targets, struct tls_files files,
+                                size_t bytes)
 {
     static const struct rpc_client_events events = {on_message, NULL, on_end};
     struct cl_err err = {0};
@@ -153,10 +153,8 @@ static struct seen call_once(struct world *w, const char *host, struct tls_files
     SSL_CTX *tls = NULL;
     struct rpc_channel *channel = NULL;
     struct rpc_call *call = NULL;
-    char target[64];
-    (void)snprintf(target, sizeof target, "%s:%d", host, w->port);
     CHECK(tls_client_new(&files, &tls, &err) == 0);
-    CHECK(rpc_channel_new(w->loop, target, tls, &channel, &err) == 0);
+    CHECK(rpc_channel_new(w->loop, targets, tls, &channel, &err) == 0);
     struct rpc_call_spec spec = {
         .path = "/t/Unary", .fail_fast = true, .out = &grpc__testing__simple_response__descriptor};
     CHECK(rpc_channel_call(channel, &spec, &events, &s, &call, &err) == 0);
@@ -179,6 +177,14 @@ static struct seen call_once(struct world *w, const char *host, struct tls_files
     SSL_CTX_free(tls);
     CHECK(s.ends == 1);
     return s;
+}
+
+static struct seen call_once(struct world *w, const char *host, struct tls_files files,
+                             size_t bytes)
+{
+    char target[64];
+    (void)snprintf(target, sizeof target, "%s:%d", host, w->port);
+    return call_targets(w, target, files, bytes);
 }
 
 static void test_a_known_server_is_believed(void **state)
@@ -216,6 +222,32 @@ static void test_another_host_name_is_not(void **state)
     start(&w, "other.pem", "other.key", NULL);
     struct seen s = call_once(&w, "localhost", (struct tls_files){.ca = file("ca.pem", ca)}, 10);
     CHECK(s.err.code == CL_E_UNAVAILABLE && w.calls == 0);
+    stop(&w);
+}
+
+/* The certificate does not name 127.0.0.2, where the same server listens too. */
+static void test_each_of_several_targets_is_checked_against_its_own_host(void **state)
+{
+    (void)state;
+    struct world w;
+    char ca[128], targets[128];
+    struct cl_err err = {0};
+    start(&w, "server.pem", "server.key", NULL);
+    struct sockaddr_in sa = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1),
+                             .sin_port = htons((uint16_t)w.port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&sa, sizeof sa) == 0 && listen(fd, 16) == 0);
+    CHECK(rpc_server_listen(w.server, fd, w.server_tls, 0, &err) == 0);
+    struct tls_files files = {.ca = file("ca.pem", ca)};
+    CHECK(call_once(&w, "127.0.0.2", files, 10).err.code == CL_E_UNAVAILABLE && w.calls == 0);
+    (void)snprintf(targets, sizeof targets, "127.0.0.2:%d,127.0.0.2:%d", w.port, w.port);
+    struct seen s = call_targets(&w, targets, files, 10);
+    CHECK(s.err.code == CL_E_UNAVAILABLE && w.calls == 0);
+    CHECK(strstr(s.err.text, "any of 2 targets") && strstr(s.err.text, "certificate verify"));
+    (void)snprintf(targets, sizeof targets, "127.0.0.2:%d,localhost:%d", w.port, w.port);
+    s = call_targets(&w, targets, files, 10);
+    CHECK(s.err.code == CL_OK && s.messages == 1 && w.calls == 1);
     stop(&w);
 }
 
@@ -271,6 +303,7 @@ int main(void)
         cmocka_unit_test(test_a_known_server_is_believed),
         cmocka_unit_test(test_a_strangers_ca_is_not),
         cmocka_unit_test(test_another_host_name_is_not),
+        cmocka_unit_test(test_each_of_several_targets_is_checked_against_its_own_host),
         cmocka_unit_test(test_a_worker_is_known_by_its_certificate),
         cmocka_unit_test(test_forged_and_missing_worker_certificates_are_refused),
         cmocka_unit_test(test_missing_files_are_named),
