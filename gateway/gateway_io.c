@@ -104,7 +104,7 @@ static void on_state(void *arg, const struct cl_err *err)
     if (err)
         log_event(LOG_DISCONNECTED, "peer='%s' text='%s'", g->options->scheduler, err->text);
     else
-        log_event(LOG_CONNECTED, "peer='%s'", g->options->scheduler);
+        log_event(LOG_CONNECTED, "peer='%s'", rpc_channel_target(rpc_pool_first(g->pool)));
 }
 
 /* As many as there can be calls in flight, with one more each that looks or ends something. */

@@ -6,6 +6,7 @@
 
 #include "gateway/metadata.h"
 #include "gateway/port_host.h"
+#include "rpc/targets.h"
 
 #define AT(field) offsetof(struct gateway_options, field)
 
@@ -25,7 +26,9 @@ const struct cl_conf_row gateway_conf_rows[] = {
      "names PORT-SANDBOX.DOMAIN lead to servers in sandboxes; as in sandboxes.example.org[:PORT]; "
      "default localhost:PORT of listen when that is loopback, else none"},
     {"gateway", "scheduler", CL_CONF_STRING, AT(scheduler), "unix:/run/cloche/api.sock", 0, 0,
-     false, "the scheduler: unix:/PATH or HOST:PORT"},
+     false,
+     "the scheduler: unix:/PATH or HOST:PORT; all of several that stand by for one another, "
+     "as in a:7443,b:7443"},
     {"gateway", "scheduler-ca", CL_CONF_STRING, AT(scheduler_ca), "", 0, 0, false,
      "CA of its certificate (PEM); TLS where it is given"},
     {"gateway", "authorization-servers", CL_CONF_STRING, AT(authorization_servers), "", 0, 0, false,
@@ -89,10 +92,12 @@ int gateway_options_check(const struct gateway_options *o, struct cl_err *err)
             err, CL_E_INVALID, 0,
             "metrics on '%s' are not loopback: put a TLS proxy before them, or --insecure-listen",
             o->metrics);
-    if (strncmp(o->scheduler, "unix:", 5) != 0 && !cl_is_loopback(o->scheduler) &&
-        !o->scheduler_ca[0] && !o->insecure_listen)
+    struct target_kinds kinds;
+    if (target_kinds_read(o->scheduler, &kinds, err) < 0)
+        return cl_wrap(err, "scheduler");
+    if (kinds.n_remote > 0 && !o->scheduler_ca[0] && !o->insecure_listen)
         return cl_fail(err, CL_E_INVALID, 0,
                        "the scheduler at '%s' is not on this host: give --scheduler-ca",
-                       o->scheduler);
+                       kinds.remote);
     return 0;
 }

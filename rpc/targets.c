@@ -92,8 +92,8 @@ int target_kinds_read(const char *list, struct target_kinds *ret, struct cl_err 
             kinds.n_unix++;
         else if (cl_is_loopback(text))
             kinds.n_loopback++;
-        else
-            kinds.n_remote++;
+        else if (kinds.n_remote++ == 0)
+            memcpy(kinds.remote, text, sizeof kinds.remote);
     }
     *ret = kinds;
     return 0;

@@ -59,6 +59,7 @@ void targets_forget(struct targets *t);
 /* What kinds of addresses a list has, by their texts alone. */
 struct target_kinds {
     size_t n_unix, n_loopback, n_remote;
+    char remote[TARGET_TEXT]; /* the first of those, or "" */
 };
 int target_kinds_read(const char *list, struct target_kinds *ret, struct cl_err *err) CL_MUST;
 

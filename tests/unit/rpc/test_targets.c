@@ -89,10 +89,13 @@ static void test_kinds_are_told_apart(void **state)
     struct target_kinds k;
     struct cl_err err = {0};
     assert_int_equal(
-        target_kinds_read("unix:/a,127.0.0.1:1,localhost:2,[::1]:3,a.example:4", &k, &err), 0);
+        target_kinds_read("unix:/a,127.0.0.1:1,localhost:2,[::1]:3,a.example:4,b.example:5", &k,
+                          &err),
+        0);
     assert_int_equal(k.n_unix, 1);
     assert_int_equal(k.n_loopback, 3);
-    assert_int_equal(k.n_remote, 1);
+    assert_int_equal(k.n_remote, 2);
+    assert_string_equal(k.remote, "a.example:4");
 }
 
 static void test_a_round_tries_each_once_and_names_all(void **state)
