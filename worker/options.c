@@ -5,7 +5,9 @@
 
 const struct cl_conf_row worker_conf_rows[] = {
     {"worker", "scheduler", CL_CONF_STRING, AT(scheduler), "unix:/run/cloche/worker.sock", 0, 0,
-     false, "the scheduler's worker listener: unix:/PATH, or HOST:PORT with TLS"},
+     false,
+     "the scheduler's worker listener: unix:/PATH, or HOST:PORT with TLS; all of several that "
+     "stand by for one another, as in a:7444,b:7444"},
     {"worker", "tls-ca", CL_CONF_STRING, AT(tls_ca), "", 0, 0, false,
      "CA certificate of the fleet (PEM)"},
     {"worker", "tls-cert", CL_CONF_STRING, AT(tls_cert), "", 0, 0, false,

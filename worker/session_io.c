@@ -592,7 +592,8 @@ static void on_hello(struct session *s, const Cloche__V1__SchedulerHello *h)
         s->self_kill_ns = h->self_kill_ns;
     if (h->renew_every_ns)
         s->renew_every_ns = h->renew_every_ns;
-    log_event(LOG_CONNECTED, "peer=%s build=%s", h->scheduler_id, h->build);
+    log_event(LOG_CONNECTED, "peer=%s at='%s' build=%s", h->scheduler_id,
+              rpc_channel_target(s->channel), h->build);
     CL_LIST_FOREACH (node, &s->lost)
         send_lost(s, CL_LIST_ENTRY(node, struct lost, link));
     CL_LIST_FOREACH (at, &s->o.units->all) {

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "observability/log.h"
 #include "observability/metrics.h"
+#include "rpc/targets.h"
 #include "rpc/tls.h"
 #include "worker/clock_watch.h"
 #include "worker/kvm.h"
@@ -410,12 +411,15 @@ static int open_metrics(struct worker *w, struct cl_err *err)
                             : 0;
 }
 
-/* NULL on a unix socket. */
+/* NULL where all schedulers are on unix sockets. */
 static int load_tls(const struct worker_options *o, SSL_CTX **ret_tls, struct cl_err *err)
 {
     struct tls_files files = {.cert = o->tls_cert, .key = o->tls_key, .ca = o->tls_ca};
+    struct target_kinds kinds;
     *ret_tls = NULL;
-    return strncmp(o->scheduler, "unix:", 5) == 0 ? 0 : tls_client_new(&files, ret_tls, err);
+    if (target_kinds_read(o->scheduler, &kinds, err) < 0)
+        return cl_wrap(err, "scheduler");
+    return kinds.n_loopback + kinds.n_remote == 0 ? 0 : tls_client_new(&files, ret_tls, err);
 }
 
 int worker_reload(struct worker *w, struct cl_err *err)
