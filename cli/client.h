@@ -2,7 +2,8 @@
  *
  * Owns:    its loop, the channel, the TLS context.
  * Thread:  the only one; a blocking call runs the loop until its answer is there.
- * The endpoint is CLOCHE_ENDPOINT or the instance's api.sock; the key CLOCHE_API_KEY, the file
+ * The endpoint is CLOCHE_ENDPOINT (all of several schedulers that stand by for one another,
+ * separated by commas) or the instance's api.sock; the key CLOCHE_API_KEY, the file
  * CLOCHE_KEY_FILE, or the administrator's key that `up` made.
  */
 #ifndef CL_CLI_CLIENT_H
@@ -28,7 +29,6 @@ struct cl_loop *client_loop(struct client *c);
 struct rpc_channel *client_channel(struct client *c);
 /* Did the connection ever come up? */
 bool client_was_up(const struct client *c);
-const char *client_endpoint(const struct client *c);
 
 /* What is called and what comes back. */
 struct client_method {

@@ -12,6 +12,7 @@
 #include "cli/client.h"
 #include "cli/paths.h"
 #include "proto/copy.h"
+#include "rpc/targets.h"
 #include "rpc/tls.h"
 
 enum { KEY_TEXT = 256 };
@@ -20,7 +21,7 @@ struct client {
     struct cl_loop *loop;        /* owned */
     struct rpc_channel *channel; /* owned */
     SSL_CTX *tls;                /* owned; NULL = plaintext */
-    char endpoint[PATH_TEXT];
+    char endpoint[TARGETS_TEXT]; /* one, or a list */
     bool was_up;
 };
 
@@ -36,11 +37,15 @@ struct client_stream {
 /* --- finding the endpoint and the key ----------------------------------------------------------
  */
 
-static int find_endpoint(const struct cli_paths *p, char out[static PATH_TEXT], struct cl_err *err)
+static int find_endpoint(const struct cli_paths *p, char out[static TARGETS_TEXT],
+                         struct cl_err *err)
 {
     const char *given = getenv("CLOCHE_ENDPOINT");
     if (given && given[0]) {
-        (void)snprintf(out, PATH_TEXT, "%s", given);
+        if (strlen(given) >= TARGETS_TEXT)
+            return cl_fail(err, CL_E_INVALID, 0, "CLOCHE_ENDPOINT is longer than %d bytes",
+                           TARGETS_TEXT - 1);
+        (void)snprintf(out, TARGETS_TEXT, "%s", given);
         return 0;
     }
     char socket_path[PATH_TEXT];
@@ -52,8 +57,8 @@ static int find_endpoint(const struct cli_paths *p, char out[static PATH_TEXT], 
             err, CL_E_UNAVAILABLE, 0,
             "Cloche is not running here (no %s)\nstart it with `cloche up`, or set CLOCHE_ENDPOINT",
             socket_path);
-    int n = snprintf(out, PATH_TEXT, "unix:%s", socket_path);
-    return n < PATH_TEXT ? 0 : cl_fail(err, CL_E_INVALID, 0, "the run folder's path is too long");
+    (void)snprintf(out, TARGETS_TEXT, "unix:%s", socket_path);
+    return 0;
 }
 
 static int find_key(const struct cli_paths *p, char out[static KEY_TEXT], struct cl_err *err)
@@ -74,20 +79,32 @@ static int find_key(const struct cli_paths *p, char out[static KEY_TEXT], struct
     return 0;
 }
 
-static bool is_local(const char *endpoint)
+/* An API key must not go in plaintext to one host because another one is this. */
+static int check_alike(const char *endpoint, struct target_kinds *ret, struct cl_err *err)
 {
-    return strncmp(endpoint, "unix:", 5) == 0 || strncmp(endpoint, "127.", 4) == 0 ||
-           strncmp(endpoint, "[::1]:", 6) == 0 || strncmp(endpoint, "localhost:", 10) == 0;
+    if (target_kinds_read(endpoint, ret, err) < 0)
+        return cl_wrap(err, "CLOCHE_ENDPOINT");
+    if (ret->n_remote > 0 && ret->n_unix + ret->n_loopback > 0)
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "CLOCHE_ENDPOINT: '%.128s' is on another host and others are on this one: "
+                       "some with TLS and some without are not mixed\n"
+                       "name this host as the other ones reach it, too, or only addresses on it",
+                       ret->remote);
+    return 0;
 }
 
-/* TLS when CLOCHE_CA names a CA, or off loopback unless CLOCHE_INSECURE=1. */
+/* TLS when CLOCHE_CA names a CA, or off loopback unless CLOCHE_INSECURE=1; never on a unix
+ * socket. */
 static int find_tls(const struct cli_paths *p, const char *endpoint, SSL_CTX **ret_tls,
                     struct cl_err *err)
 {
     const char *ca = getenv("CLOCHE_CA"), *plain = getenv("CLOCHE_INSECURE");
     char own[PATH_TEXT];
+    struct target_kinds kinds;
     path_join(own, p->state, "tls/ca.pem");
-    if (strncmp(endpoint, "unix:", 5) == 0 || (!(ca && ca[0]) && is_local(endpoint)) ||
+    if (check_alike(endpoint, &kinds, err) < 0)
+        return -1;
+    if (kinds.n_loopback + kinds.n_remote == 0 || (!(ca && ca[0]) && kinds.n_remote == 0) ||
         (plain && strcmp(plain, "1") == 0))
         return 0;
     if (ca && ca[0])
@@ -168,11 +185,6 @@ struct rpc_channel *client_channel(struct client *c)
 bool client_was_up(const struct client *c)
 {
     return c->was_up;
-}
-
-const char *client_endpoint(const struct client *c)
-{
-    return c->endpoint;
 }
 
 /* --- streams ------------------------------------------------------------------------------------

@@ -411,7 +411,10 @@ const struct cli_command fleet_commands[] = {
      SPEC(token_opts, 0, 0), cmd_token, false},
     {"worker enroll", "TOKEN", "make this host a worker of a fleet",
      "Makes the worker's id and key here and has them certified; the key never leaves the host.\n"
-     "CLOCHE_ENDPOINT names the scheduler, CLOCHE_CA the file that `cloche status` shows there.\n\n"
+     "CLOCHE_ENDPOINT names the scheduler, CLOCHE_CA the file that `cloche status` shows there.\n"
+     "Where several schedulers stand by for one another, give the worker's --scheduler the worker "
+     "addresses\n"
+     "of all of them, as in host-a:7444,host-b:7444.\n\n"
      "  CLOCHE_ENDPOINT=host-a:7443 CLOCHE_CA=ca.pem cloche worker enroll ent_...\n",
      SPEC(enroll_opts, 1, 1), cmd_enroll, false},
 };

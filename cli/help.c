@@ -20,8 +20,10 @@ void help_all(const struct cli_table *t)
     (void)printf(
         "Begin with: cloche up; cloche run python -- python3 -c 'print(6*7)'\n"
         "`cloche COMMAND --help` has examples.  Environment: CLOCHE_ENDPOINT (unix:/PATH or "
-        "HOST:PORT),\n"
-        "CLOCHE_API_KEY or CLOCHE_KEY_FILE, CLOCHE_CA, CLOCHE_STATE_DIR, CLOCHE_RUN_DIR.\n");
+        "HOST:PORT;\n"
+        "all of several schedulers that stand by for one another, as in a:7443,b:7443), "
+        "CLOCHE_API_KEY or\n"
+        "CLOCHE_KEY_FILE, CLOCHE_CA, CLOCHE_STATE_DIR, CLOCHE_RUN_DIR.\n");
 }
 
 static void print_option(const struct arg_opt *o)
