@@ -910,15 +910,16 @@ local function lead(_, A, group, epoch)
   local id, dead, ttl, proof = A[1], num(A[2]), num(A[3]), A[4]
   local L = leader_of(group)
   scheduler_note(group, id, A[5], ms)
+  local others = redis.call('HLEN', 'cloche:schedulers:' .. group) - 1
   if not (L and L.id == id) then
     if L and (epoch > 0 or (L.till > ms and L.epoch ~= dead)) then
-      return {OK, 0, L.epoch, L.id, L.since, L.proof}
+      return {OK, 0, L.epoch, L.id, L.since, L.proof, others}
     end
     L = {epoch = math.max(L and L.epoch or 0, epoch) + 1, since = ms, id = id, proof = proof}
   end
   L.till = ms + ttl
   leader_save(group, L)
-  return {OK, 1, L.epoch, L.id, L.since, L.proof}
+  return {OK, 1, L.epoch, L.id, L.since, L.proof, others}
 end
 
 local function resign(_, A, group)

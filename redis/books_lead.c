@@ -28,6 +28,7 @@ static void on_lead(struct books_call *call, const redisReply *reply, const stru
     reply_copy(reply, 3, leader.id, sizeof leader.id);
     leader.since_ms = reply_num(reply, 4);
     reply_copy(reply, 5, leader.proof, sizeof leader.proof);
+    leader.others = reply_num(reply, 6);
     if (leader.is_us)
         books_set_epoch(call->books, leader.epoch);
     call->fn.leader(&leader, NULL, call->arg);

@@ -26,7 +26,9 @@ struct lead {
     char leader[BOOKS_NAME]; /* for whom we stand by, as the log has it */
     uint8_t about[BOOKS_ABOUT_MAX];
     size_t about_n;
+    uint64_t asked_ns; /* when the question was sent */
     struct cl_timer timer;
+    struct cl_timer term;    /* while others stand by: until they may begin a term */
     void (*done)(void *arg); /* of a resignation */
     void *arg;
 };
@@ -51,17 +53,27 @@ static void begin(struct lead *l)
     sched_begin(s);
 }
 
-static void end_deposed(struct lead *l, const struct books_leader *leader)
+static void end_deposed(struct lead *l, const struct cl_err *why)
 {
-    struct cl_err why = {0};
     l->state = OVER;
     cl_timer_stop(&l->timer);
-    log_event(LOG_DEPOSED, "scheduler=%s epoch=%llu leader=%s its_epoch=%llu", l->s->id,
-              (unsigned long long)l->epoch, leader->id, (unsigned long long)leader->epoch);
-    (void)cl_fail(&why, CL_E_STATE, 0,
-                  "scheduler '%s' leads since this one was silent: start it again, to stand by",
-                  leader->id);
-    sched_fail(l->s, &why);
+    cl_timer_stop(&l->term);
+    log_event(LOG_DEPOSED, "scheduler=%s epoch=%llu text='%s'", l->s->id,
+              (unsigned long long)l->epoch, why->text);
+    sched_fail(l->s, why);
+}
+
+/* Workers that stayed with this one would not find the next: their leases cannot be renewed here.
+ */
+static void on_term_over(void *arg)
+{
+    struct lead *l = arg;
+    struct cl_err why = {0};
+    (void)cl_fail(
+        &why, CL_E_UNAVAILABLE, 0,
+        "the books were not heard of for --lead-ttl, and others stand by: one of them may "
+        "lead by now; start this one again, to stand by");
+    end_deposed(l, &why);
 }
 
 /* --- the books' answers --------------------------------------------------------------------------
@@ -73,19 +85,35 @@ static void look_later(struct lead *l)
     cl_timer_start(&l->timer, ns);
 }
 
+/* Until somebody else may begin a term, by the time of the books: never less than this. */
+static uint64_t term_left(const struct lead *l)
+{
+    uint64_t end = l->asked_ns + l->s->o->lead_ttl, now = cl_now_ns();
+    return end > now ? end - now : 0;
+}
+
 static void note_ours(struct lead *l, const struct books_leader *leader)
 {
     l->epoch = leader->epoch; /* another one of ours when the books were lost */
     if (l->state == STANDING_BY)
         begin(l);
-    if (l->state == LEADING)
-        look_later(l);
+    if (l->state != LEADING)
+        return;
+    look_later(l);
+    if (leader->others > 0)
+        cl_timer_start(&l->term, term_left(l));
+    else
+        cl_timer_stop(&l->term);
 }
 
 static void note_other(struct lead *l, const struct books_leader *leader)
 {
     if (l->state == LEADING) {
-        end_deposed(l, leader);
+        struct cl_err why = {0};
+        (void)cl_fail(&why, CL_E_STATE, 0,
+                      "scheduler '%s' leads since this one was silent: start it again, to stand by",
+                      leader->id);
+        end_deposed(l, &why);
         return;
     }
     l->epoch = leader->epoch;
@@ -129,6 +157,7 @@ void lead_look(struct lead *l)
     if (l->asking || l->state == OVER)
         return;
     l->asking = true;
+    l->asked_ns = cl_now_ns();
     if (books_lead(l->s->books, &claim, on_answer, l, &err) < 0)
         on_answer(NULL, &err, l);
 }
@@ -161,6 +190,7 @@ void lead_resign(struct lead *l, void (*done)(void *arg), void *arg)
     l->arg = arg;
     l->state = OVER;
     cl_timer_stop(&l->timer);
+    cl_timer_stop(&l->term);
     if (books_resign(l->s->books, l->s->id, on_resigned, l, &err) < 0)
         on_resigned(&err, l);
 }
@@ -190,7 +220,9 @@ int lead_new(struct sched *s, struct lead **ret_lead, struct cl_err *err)
     l->s = s;
     l->state = STANDING_BY;
     cl_proc_mark(l->mark);
-    if (describe(l, err) < 0 || cl_timer_init(&l->timer, s->loop, on_timer, l, err) < 0) {
+    if (describe(l, err) < 0 || cl_timer_init(&l->timer, s->loop, on_timer, l, err) < 0 ||
+        cl_timer_init(&l->term, s->loop, on_term_over, l, err) < 0) {
+        cl_timer_fini(&l->timer);
         cl_free(l);
         return -1;
     }
@@ -203,5 +235,6 @@ void lead_free(struct lead *l)
     if (!l)
         return;
     cl_timer_fini(&l->timer);
+    cl_timer_fini(&l->term);
     cl_free(l);
 }

@@ -193,7 +193,11 @@ static void test_the_list_has_who_asked_and_who_leads(void **state)
     wait_answer(books_scheduler_list(a, on_schedulers, NULL, NULL));
     assert_int_equal(got.n, 0);
     expect_lead(a, "sch_a", LONG_MS, 1);
+    assert_int_equal(leader.others, 0);
     expect_other(b, "sch_b", "sch_a", 1);
+    assert_int_equal(leader.others, 1);
+    expect_lead(a, "sch_a", LONG_MS, 1);
+    assert_int_equal(leader.others, 1);
     wait_answer(books_scheduler_list(b, on_schedulers, NULL, NULL));
     assert_int_equal(got.n, 2);
     size_t first = strcmp(listed[0].id, "sch_a") == 0 ? 0 : 1;
