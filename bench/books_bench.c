@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/id.h"
+#include "redis/books_lead.h"
 #include "redis/books_registry.h"
 #include "tests/integration/redis/server.h"
 
@@ -94,6 +95,24 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+static void on_lead(const struct books_leader *leader, const struct cl_err *err, void *arg)
+{
+    CL_ASSERT(!err && leader->is_us);
+    *(bool *)arg = true;
+}
+
+/* As a scheduler does: each call is checked against its term. */
+static void lead(void)
+{
+    const struct books_claim claim = {.id = "sch_bench", .ttl_ms = 60000, .proof = "unknown"};
+    bool done = false;
+    while (!books_is_ready(books))
+        cl_loop_turn(loop, CL_NS_PER_MS);
+    CL_ASSERT(books_lead(books, &claim, on_lead, &done, NULL) == 0);
+    while (!done)
+        cl_loop_turn(loop, CL_NS_PER_MS);
+}
+
 static void on_put(bool created, const struct cl_err *err, void *arg)
 {
     (void)created;
@@ -122,6 +141,7 @@ int main(int argc, char **argv)
     bool done = false;
     CL_ASSERT(cl_loop_new(&loop, NULL) == 0);
     CL_ASSERT(books_new(loop, &conf, &books, NULL) == 0);
+    lead();
     CL_ASSERT(books_tenant_put(books, &t, on_put, &done, NULL) == 0);
     while (!done)
         cl_loop_turn(loop, CL_NS_PER_MS);

@@ -103,8 +103,7 @@ static void on_wait_kick(void *arg)
     }
     if (w->exec && exec_is_left(w->exec)) {
         struct cl_err err = {0};
-        (void)cl_fail(&err, CL_E_UNAVAILABLE, 0,
-                      "the sandbox goes to another worker; try again in a moment");
+        (void)unit_fail_given(&err);
         answer(w->commands, w->request, &err);
         waiting_free(w);
         return;
@@ -219,11 +218,11 @@ static void file_close(void *arg, const struct cl_err *why)
     struct waiting *w = arg;
     struct cl_err err = {0};
     w->stream = NULL;
-    (void)cl_fail(&err, CL_E_UNAVAILABLE, 0, "%s",
-                  w->unit && w->unit->is_given
-                      ? "the sandbox goes to another worker; try again in a moment"
-                  : why ? why->text
-                        : "the guest ended the command");
+    if (w->unit && w->unit->is_given)
+        (void)unit_fail_given(&err);
+    else
+        (void)cl_fail(&err, CL_E_UNAVAILABLE, 0, "%s",
+                      why ? why->text : "the guest ended the command");
     answer(w->commands, w->request, &err);
     waiting_free(w);
 }

@@ -82,9 +82,11 @@ static void finish_with(struct relay *r, enum cl_code code, const char *text)
 /* Who follows a command of a sandbox that has gone to another worker follows it there. */
 static bool finish_given(struct relay *r)
 {
+    struct cl_err why = {0};
     if (!r->unit || !r->unit->is_given)
         return false;
-    finish_with(r, CL_E_UNAVAILABLE, "the sandbox goes to another worker; try again in a moment");
+    (void)unit_fail_given(&why);
+    finish(r, &why);
     return true;
 }
 

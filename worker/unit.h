@@ -196,6 +196,8 @@ void unit_leave(struct unit *u);
 /* PAUSED and kept: another worker has it.  What it was here goes, its files inside this call, and
  * nobody is told; it is KEPT as soon as its machine is gone, and freed soon after. */
 void unit_give_away(struct unit *u);
+/* What whoever waits on it is told then: UNAVAILABLE. */
+int unit_fail_given(struct cl_err *err);
 /* Its lease is another's, or was never its: it ends.  One that is PAUSED and kept is given away: it
  * was moved, or was to be, and may go on elsewhere with all its commands. */
 void unit_lose(struct unit *u);

@@ -252,6 +252,12 @@ void unit_give_away(struct unit *u)
     machine_give_away(u->machine);
 }
 
+int unit_fail_given(struct cl_err *err)
+{
+    return cl_fail(err, CL_E_UNAVAILABLE, 0,
+                   "the sandbox goes to another worker; try again in a moment");
+}
+
 void unit_lose(struct unit *u)
 {
     if (unit_is_paused(u) && u->is_kept)
