@@ -5,7 +5,7 @@ import os
 import socket
 import subprocess
 
-from harness import BUILD, IMAGES, Cluster, Suite, in_parallel, pb, run, spec, until
+from harness import BUILD, IMAGES, Cluster, Suite, free_port, in_parallel, pb, run, spec, until
 
 suite = Suite("two-workers")
 check, equal = suite.check, suite.equal
@@ -26,12 +26,6 @@ def make_certificate(d, name, san, ca="ca"):
     openssl("x509", "-req", "-in", d / f"{name}.csr", "-CA", d / f"{ca}.pem", "-CAkey", d / f"{ca}.key", "-CAcreateserial", "-days", "2",
             "-extfile", d / f"{name}.ext", "-out", d / f"{name}.pem")
     os.chmod(d / f"{name}.key", 0o600)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def worker_args(d, name, ca="ca"):

@@ -22,12 +22,14 @@ import queue
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import traceback
+import urllib.request
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CLOCHE_BUILD", REPO / "out" / "dev")).resolve()
@@ -107,6 +109,14 @@ pb = Messages()
 
 # --- client ----------------------------------------------------------------------------------------
 
+# What a stock client of gRPC is told to live through a takeover: wait for a connection, ask again what was cut off, and ask the
+# silent whether they are there.  (docs/standby.md)
+PATIENT = [("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "waitForReady": True, "retryPolicy": {
+    "maxAttempts": 5, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}}]})),
+           ("grpc.enable_retries", 1), ("grpc.min_reconnect_backoff_ms", 3000), ("grpc.keepalive_time_ms", 11000),
+           ("grpc.keepalive_timeout_ms", 4000), ("grpc.http2.max_pings_without_data", 0)]
+
+
 class Service:
     def __init__(self, channel, metadata, descriptor):
         for method in descriptor.methods:
@@ -131,11 +141,11 @@ class Service:
 class Client:
     """All services with one key over one connection of its own."""
 
-    def __init__(self, target, key, credentials=None):
+    def __init__(self, target, key, credentials=None, options=()):
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", 64 * MIB),
                    ("grpc.max_send_message_length", 64 * MIB),
                    ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 20000),
-                   ("grpc.max_reconnect_backoff_ms", 300)]
+                   ("grpc.max_reconnect_backoff_ms", 300), *options]
         self.channel = (grpc.secure_channel(target, credentials, options) if credentials
                         else grpc.insecure_channel(target, options))
         metadata = [("authorization", f"Bearer {key}")] if key else []
@@ -263,6 +273,12 @@ def soon(seconds):
     return seconds * FACTOR * PATIENCE
 
 
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
 def until(what, seconds, every=0.05):
     """Wait until what() is true, which takes a healthy machine at most `seconds`; its last value."""
     end = time.monotonic() + soon(seconds)
@@ -383,6 +399,52 @@ class Process:
         return rows
 
 
+class Standby(Process):
+    """A scheduler of several on one Redis, of which one leads.  One that is `apart` is in a PID namespace of its own, as on another host: whether it
+    lives nobody sees, so its time must run out."""
+
+    APART = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+    def __init__(self, cluster, n, argv, user=None):
+        super().__init__(cluster, f"scheduler{n or ''}", argv, None, user)
+        self.n, self.apart, self.extra, self.base = n, False, (), argv
+        self.tcp, self.metrics = free_port(), free_port()
+
+    @property
+    def api(self):
+        return f"unix:{self.cluster.dir}/api{self.n or ''}.sock"
+
+    @property
+    def worker_api(self):
+        return f"unix:{self.cluster.dir}/worker{self.n or ''}.sock"
+
+    @property
+    def pid(self):
+        if not self.apart:
+            return self.child.pid
+        inner = read_text(f"/proc/{self.child.pid}/task/{self.child.pid}/children").split()
+        return int(inner[0]) if inner else self.child.pid
+
+    def start(self):
+        own = ["--listen", self.api, "--worker-listen", self.worker_api, "--tcp", f"127.0.0.1:{self.tcp}", "--metrics", f"127.0.0.1:{self.metrics}"]
+        self.argv = [*(self.APART if self.apart else ()), *self.base, *own, *self.extra]
+        return super().start()
+
+    def signal(self, number):
+        if self.is_running():
+            os.kill(self.pid, number)
+
+    def leads(self):
+        """As its metrics tell; None when they tell nothing, as those of one that stands still."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/metrics", timeout=1) as answer:
+                text = answer.read().decode()
+        except OSError:
+            return None
+        said = re.search(r"^cloche_scheduler_leads (\d)", text, re.M)
+        return bool(int(said[1])) if said else None
+
+
 REDIS_CONF = """
 port 0
 unixsocket {socket}
@@ -434,7 +496,7 @@ class Cluster:
     count = 0
 
     def __init__(self, name, workers=1, lease=None, scheduler_args=(), worker_args=(), audit_args=(), templates="base",
-                 warm=2, slots=0, user=None, redis_env=None, worker_env=None, state_dir=None, audit_dir=None, shared_keys=None):
+                 warm=2, slots=0, user=None, redis_env=None, worker_env=None, state_dir=None, audit_dir=None, shared_keys=None, standbys=0):
         Cluster.count += 1
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix=f"cloche-e2e-{name}."))
         self.mark = f"{os.getpid()}-{Cluster.count}"
@@ -445,13 +507,15 @@ class Cluster:
             (self.dir / sub).mkdir()
         self.audit_dir = pathlib.Path(audit_dir or self.dir / "audit")
         self.audit_dir.mkdir(exist_ok=True)
+        self.audits = [(self.audit_dir, self.dir / "audit-keys" / "audit.key.pub")]  # each log and its public key
         self.state_dir = state_dir
         self._stage_images()
         if user is not None:
             for path in [self.dir, *self.dir.rglob("*"), self.audit_dir]:
                 os.chown(path, user, user)
         self.lease, self.worker_args, self.templates, self.warm, self.slots = lease, worker_args, templates, warm, slots
-        self._define(scheduler_args, audit_args, redis_env)
+        self.schedulers, self.others = [], []
+        self._define(scheduler_args, audit_args, redis_env, standbys)
         for _ in range(workers):
             self.add_worker()
 
@@ -462,7 +526,7 @@ class Cluster:
         shutil.copy(IMAGES / "signing.pub", self.dir / "signing.pub")
         os.chmod(self.dir / "signing.pub", 0o644)
 
-    def _define(self, scheduler_args, audit_args, redis_env):
+    def _define(self, scheduler_args, audit_args, redis_env, standbys):
         d = self.dir
         (d / "redis.conf").write_text(REDIS_CONF.format(socket=d / "redis.sock", dir=d / "redis"))
         if self.user is not None:
@@ -471,10 +535,36 @@ class Cluster:
                              redis_env, self.user, [d / "redis.sock"])
         self.audit = Process(self, "audit", [BUILD / "cloche-audit", "--socket", d / "audit.sock", "--dir", self.audit_dir,
                                              "--key", d / "audit-keys" / "audit.key", *audit_args], None, self.user)
-        self.scheduler = Process(self, "scheduler", [
-            BUILD / "cloche-scheduler", "--listen", f"unix:{d}/api.sock", "--worker-listen", f"unix:{d}/worker.sock",
-            "--redis", f"unix:{d}/redis.sock", "--audit-socket", d / "audit.sock", "--pepper-file", d / "sched" / "pepper",
-            "--bootstrap-key-file", d / "admin.key", *self._lease_args(), *scheduler_args], None, self.user)
+        common = [BUILD / "cloche-scheduler", "--redis", f"unix:{d}/redis.sock", "--audit-socket", d / "audit.sock", "--pepper-file", d / "sched" / "pepper",
+                  "--bootstrap-key-file", d / "admin.key", *self._lease_args(), *scheduler_args]
+        if standbys:
+            self.schedulers = [Standby(self, n, common, self.user) for n in range(1 + standbys)]
+            self.scheduler = self.schedulers[0]
+        else:
+            self.scheduler = Process(self, "scheduler", [*common, "--listen", f"unix:{d}/api.sock", "--worker-listen", f"unix:{d}/worker.sock"], None, self.user)
+            self.schedulers = [self.scheduler]
+
+    @property
+    def has_standbys(self):
+        return len(self.schedulers) > 1
+
+    @property
+    def endpoint(self):
+        """Where programs of ours look for a scheduler."""
+        return ",".join(s.api for s in self.schedulers) if self.has_standbys else f"unix:{self.dir}/api.sock"
+
+    @property
+    def worker_endpoint(self):
+        return ",".join(s.worker_api for s in self.schedulers) if self.has_standbys else f"unix:{self.dir}/worker.sock"
+
+    @property
+    def target(self):
+        """The same for grpcio, which knows lists of IP addresses."""
+        return "ipv4:" + ",".join(f"127.0.0.1:{s.tcp}" for s in self.schedulers) if self.has_standbys else self.endpoint
+
+    def leader(self, seconds=30):
+        """The one that leads, once there is one; None when there is none for so long."""
+        return until(lambda: next((s for s in self.schedulers if s.is_running() and s.leads()), None), seconds)
 
     def _lease_args(self):
         if not self.lease:
@@ -489,7 +579,7 @@ class Cluster:
             (state / "id").write_text(worker_id)
         if self.user is not None:
             os.chown(state, self.user, self.user)
-        argv = [BUILD / "cloche-worker", "--scheduler", target or f"unix:{self.dir}/worker.sock", "--state-dir", state, "--paused-keys", self.dir / "keys", "--pause-on-stop=no",
+        argv = [BUILD / "cloche-worker", "--scheduler", target or self.worker_endpoint, "--state-dir", state, "--paused-keys", self.dir / "keys", "--pause-on-stop=no",
                 "--template-dir", IMAGES, "--template-key", self.dir / "signing.pub", "--templates", self.templates,
                 "--instance", self.instance(n), "--warm", self.warm, "--slots", self.slots, "--vcpus", VCPUS, "--memory", MEMORY,
                 "--vm-uid-base", self.uid_base + n * 0x800, "--driver", "auto" if self.user else isolating_drivers(), *self.worker_args, *extra]
@@ -513,6 +603,10 @@ class Cluster:
         self.await_socket("redis.sock")
         self.await_socket("audit.sock")
         self.scheduler.start()
+        for s in self.schedulers[1:]:
+            if not until(self.scheduler.leads, 20):
+                raise RuntimeError(f"the first scheduler does not lead\n{self.tails()}")
+            s.start()
         for w in self.workers:
             w.start()
         self.await_ready(60 * len(self.templates.split(",")))
@@ -552,7 +646,7 @@ class Cluster:
     def add_gateway(self, *extra, program="cloche-gateway"):
         """Start the MCP gateway; its URL."""
         self.gateway = Process(self, "gateway", [
-            BUILD / program, "--listen", "127.0.0.1:0", "--scheduler", f"unix:{self.dir}/api.sock",
+            BUILD / program, "--listen", "127.0.0.1:0", "--scheduler", self.endpoint,
             "--secret-file", self.dir / "sched" / "gateway.secret", *extra], None, self.user)
         before = len(self.gateway.events("LISTENING"))
         self.gateway.start()
@@ -572,7 +666,7 @@ class Cluster:
 
     def processes(self):
         front = [self.gateway] if self.gateway else []
-        return [self.redis, self.audit, self.scheduler, *self.workers, *front]
+        return [self.redis, self.audit, *self.others, *self.schedulers, *self.workers, *front]
 
     def stop(self):
         """In the order of dependence; {name: exit status}."""
@@ -582,13 +676,14 @@ class Cluster:
         for p in self.processes():
             p.signal(signal.SIGCONT)
         front = [self.gateway] if self.gateway else []
-        running = [p for p in [*front, *self.workers, self.scheduler, self.audit, self.redis] if p.is_running()]
+        running = [p for p in [*front, *self.workers, *reversed(self.schedulers), *self.others, self.audit, self.redis] if p.is_running()]
         return {p.name: p.stop() for p in running}
 
     # --- tenants and clients
 
     def client(self, key=None, target=None, credentials=None):
-        c = Client(target or f"unix:{self.dir}/api.sock", key if key is not None else self.admin_key, credentials)
+        patient = PATIENT if self.has_standbys and not target else ()
+        c = Client(target or self.target, key if key is not None else self.admin_key, credentials, patient)
         self.clients.append(c)
         return c
 
@@ -626,7 +721,7 @@ class Cluster:
 
     def leftovers(self):
         """pids that belong to the cluster by mark, uid or cgroup, besides the daemons themselves."""
-        own = {p.pid for p in self.processes() if p.child}
+        own = {pid for p in self.processes() if p.child for pid in (p.pid, p.child.pid)}
         return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
                 if pid not in own and pid != os.getpid() and self._is_ours(pid)]
 
@@ -669,8 +764,8 @@ class Cluster:
     def audit_records(self, stream=None):
         """Every record of the audit log, stream by stream, as written."""
         rows = []
-        for path in sorted(p for p in self.audit_dir.rglob("*") if p.is_file()):
-            if stream and stream not in str(path.relative_to(self.audit_dir)):
+        for path, log in sorted((p, log) for log, _ in self.audits for p in log.rglob("*") if p.is_file()):
+            if stream and stream not in str(path.relative_to(log)):
                 continue
             for line in read_text(path).splitlines():
                 with contextlib.suppress(ValueError):
@@ -678,9 +773,12 @@ class Cluster:
         return rows
 
     def verify_audit(self):
-        """(exit status, text) of the verifier over the audit log."""
-        key = self.dir / "audit-keys" / "audit.key.pub"
-        done = subprocess.run([str(BUILD / "e2e_verify"), str(self.audit_dir), str(key)], capture_output=True, text=True)
+        """(exit status, text) of the verifier over the audit log; the worst, when there are several."""
+        return max(self._verify_log(*log) for log in self.audits)
+
+    @staticmethod
+    def _verify_log(log, key):
+        done = subprocess.run([str(BUILD / "e2e_verify"), str(log), str(key)], capture_output=True, text=True)
         return done.returncode, (done.stdout + done.stderr).strip()
 
     def tails(self, lines=15):
@@ -742,7 +840,7 @@ class Suite:
 
     def close(self, c, clean=True):
         """Stop the cluster and check what every cluster must leave behind: nothing."""
-        if clean and c.scheduler.is_running() and c.redis.is_running():
+        if clean and any(s.is_running() for s in c.schedulers) and c.redis.is_running():
             held = until(lambda: not c.held(), 15) or c.held()
             self.check("every lease is given back", held is True or not held, held)
             self.equal("the books show no drift", c.drift(), {})
