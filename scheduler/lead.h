@@ -24,8 +24,10 @@ bool lead_is_ours(const struct lead *lead);
 /* Let another lead; done runs when the books know, or cannot be told. */
 void lead_resign(struct lead *lead, void (*done)(void *arg), void *arg);
 
-/* sched_io.c: the term has begun: read the books, serve. */
+/* sched_io.c: the term has begun: read the books. */
 void sched_begin(struct sched *s);
+/* They are read: serve.  Not before: who asks for a unit would hear that there is none. */
+void sched_serve(struct sched *s);
 /* Nothing that this process says counts any more: end it. */
 void sched_fail(struct sched *s, const struct cl_err *why);
 

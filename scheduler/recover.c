@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "observability/log.h"
 #include "proto/copy.h"
+#include "scheduler/lead.h"
 #include "scheduler/sched_priv.h"
 
 enum { PAGE = 500, REAP_MAX = 128 };
@@ -121,6 +122,7 @@ static void next_tenant(struct recovery *r)
     }
     log_event(LOG_RECOVERED, "units=%zu tenants=%zu", r->units, cl_map_count(r->s->tenants));
     r->s->recovered = true;
+    sched_serve(r->s);
     units_dispatch_soon(r->s);
     cl_free(r);
 }

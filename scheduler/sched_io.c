@@ -132,11 +132,14 @@ static void read_books(struct sched *s)
 
 void sched_begin(struct sched *s)
 {
+    read_books(s);
+}
+
+void sched_serve(struct sched *s)
+{
     struct cl_err err = {0};
-    if (rpc_server_open(s->server, &err) < 0)
+    if (!s->stopping && rpc_server_open(s->server, &err) < 0)
         sched_fail(s, &err);
-    else
-        read_books(s);
 }
 
 void sched_fail(struct sched *s, const struct cl_err *why)
