@@ -113,8 +113,8 @@ pb = Messages()
 # silent whether they are there.  (docs/standby.md)
 PATIENT = [("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "waitForReady": True, "retryPolicy": {
     "maxAttempts": 5, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}}]})),
-           ("grpc.enable_retries", 1), ("grpc.min_reconnect_backoff_ms", 3000), ("grpc.keepalive_time_ms", 11000),
-           ("grpc.keepalive_timeout_ms", 4000), ("grpc.http2.max_pings_without_data", 0)]
+           ("grpc.enable_retries", 1), ("grpc.min_reconnect_backoff_ms", 3000), ("grpc.keepalive_time_ms", 3000),
+           ("grpc.keepalive_timeout_ms", 3000), ("grpc.http2.max_pings_without_data", 0)]
 
 
 class Service:
@@ -142,10 +142,9 @@ class Client:
     """All services with one key over one connection of its own."""
 
     def __init__(self, target, key, credentials=None, options=()):
-        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", 64 * MIB),
-                   ("grpc.max_send_message_length", 64 * MIB),
-                   ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 20000),
-                   ("grpc.max_reconnect_backoff_ms", 300), *options]
+        own = {"grpc.use_local_subchannel_pool": 1, "grpc.max_receive_message_length": 64 * MIB, "grpc.max_send_message_length": 64 * MIB,
+               "grpc.initial_reconnect_backoff_ms": 100, "grpc.min_reconnect_backoff_ms": 20000, "grpc.max_reconnect_backoff_ms": 300}
+        options = list({**own, **dict(options)}.items())
         self.channel = (grpc.secure_channel(target, credentials, options) if credentials
                         else grpc.insecure_channel(target, options))
         metadata = [("authorization", f"Bearer {key}")] if key else []
