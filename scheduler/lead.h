@@ -24,7 +24,7 @@ bool lead_is_ours(const struct lead *lead);
 /* Let another lead; done runs when the books know, or cannot be told. */
 void lead_resign(struct lead *lead, void (*done)(void *arg), void *arg);
 
-/* sched_io.c: the term has begun: read the books. */
+/* sched_io.c: the term has begun, or goes on after an absence of the books: read them. */
 void sched_begin(struct sched *s);
 /* They are read: serve.  Not before: who asks for a unit would hear that there is none. */
 void sched_serve(struct sched *s);

@@ -121,18 +121,13 @@ static void on_audit_head(uint64_t seq, const char *hash, void *arg)
         (void)!books_audit_head_set(s->books, &head, head_mirrored, NULL, NULL);
 }
 
-static void read_books(struct sched *s)
+void sched_begin(struct sched *s)
 {
     struct cl_err err = {0};
     bootstrap(s);
     if (!s->recovered && units_recover(s, &err) < 0)
         log_event(LOG_REDIS_DOWN, "text='%s'", err.text);
     units_dispatch_soon(s);
-}
-
-void sched_begin(struct sched *s)
-{
-    read_books(s);
 }
 
 void sched_serve(struct sched *s)
@@ -166,7 +161,7 @@ static void on_books(enum rdb_state state, const struct cl_err *why, void *arg)
     log_event(LOG_REDIS_READY, "durability=%s", s->o->durability);
     lead_look(s->lead);
     if (lead_is_ours(s->lead))
-        read_books(s);
+        sched_begin(s);
 }
 
 static void on_call_end(void *arg, const struct rpc_call *call, int grpc_status,

@@ -463,6 +463,61 @@ def redis_is_away_for_longer_than_the_lead(c):
     work.judge()
 
 
+class Cable(threading.Thread):
+    """A socket before another one.  Once it is cut nothing goes through, and neither end hears of it."""
+
+    def __init__(self, path, to):
+        super().__init__(daemon=True)
+        self.to, self.whole, self.listener = str(to), threading.Event(), socket.socket(socket.AF_UNIX)
+        self.whole.set()
+        self.listener.bind(str(path))
+        self.listener.listen(16)
+        self.start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, far = self.listener.accept()[0], socket.socket(socket.AF_UNIX)
+                far.connect(self.to)
+                for a, b in ((near, far), (far, near)):
+                    threading.Thread(target=self.pass_on, args=(a, b), daemon=True).start()
+
+    def pass_on(self, a, b):
+        with contextlib.suppress(OSError):
+            while data := a.recv(65536):
+                self.whole.wait()
+                b.sendall(data)
+        for s in (a, b):
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
+
+
+@suite.scenario
+def the_leader_is_cut_off_from_redis(c):
+    """Its workers and clients still reach it, and it can renew no lease: it must not keep them."""
+    first, base = c.schedulers[0], c.schedulers[0].base
+    direct, cable = f"unix:{c.dir}/redis.sock", Cable(c.dir / "cable.sock", c.dir / "redis.sock")
+    first.base = [f"unix:{c.dir}/cable.sock" if a == direct else a for a in base]
+    lead, other = anew(c)
+    equal("the one behind the cable leads", lead, first)
+    work, before = Work(c, "cut"), epoch(lead)
+    cable.whole.clear()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        lead.child.wait(soon(TTL + 5))
+    equal("it ends by itself", lead.child.poll(), 1)
+    check("… and says why", "not heard of" in lead.events("DEPOSED")[-1]["text"], lead.events()[-5:])
+    takes_over(other, before, TTL + 5)
+    work.judge()
+    lead.start()
+    equal("behind a cut cable it does not lead", (time.sleep(2), lead.leads(), other.leads())[1:], (False, True))
+    cable.whole.set()
+    check("with a whole one it stands by", until(lambda: lead.events("STANDS_BY")[-1]["leader"] == other.events("LEADS")[-1]["scheduler"], 30), lead.events()[-3:])
+    lead.stop()
+    cable.listener.close()
+    lead.base = base
+    anew(c)
+
+
 # --- the other programs ----------------------------------------------------------------------------
 
 @suite.scenario
