@@ -46,6 +46,7 @@ struct rpc_method {
     const ProtobufCMessageDescriptor *in, *out;
     bool client_streams;
     bool server_streams;
+    bool lasts;         /* whoever calls goes on elsewhere when it is cut: a drain does not wait */
     size_t max_message; /* bytes; 0 = RPC_MESSAGE_MAX */
     /* Request headers are here; no message yet.  Optional. */
     void (*on_start)(struct rpc_call *call, void *service);

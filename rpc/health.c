@@ -129,6 +129,7 @@ static const struct rpc_method methods[] = {
         .in = &grpc__health__v1__health_check_request__descriptor,
         .out = &grpc__health__v1__health_check_response__descriptor,
         .server_streams = true,
+        .lasts = true,
         .max_message = 4096,
         .on_message = on_watch,
         .on_end = on_watch_end,

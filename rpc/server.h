@@ -59,7 +59,8 @@ void rpc_server_set_health(struct rpc_server *server, const char *service, bool 
 int rpc_server_set_reflection(struct rpc_server *server, const void *descriptor_set, size_t n,
                               struct cl_err *err) CL_MUST;
 
-/* Stop accepting, send the two-step GOAWAY, let calls finish; `done` runs when none is left. */
+/* Stop accepting, send the two-step GOAWAY, let calls finish; `done` runs when none is left but
+ * those of methods that last. */
 void rpc_server_drain(struct rpc_server *server, void (*done)(void *arg), void *arg);
 size_t rpc_server_open_calls(const struct rpc_server *server);
 

@@ -200,6 +200,8 @@ static void tell_end(struct rpc_call *call, const struct cl_err *why)
                         why ? cl_err_info(why->code)->grpc : call->status,
                         cl_now_ns() - call->start_ns);
     server->n_calls--;
+    if (call->srv.method)
+        server->n_lasting -= call->srv.method->lasts;
 }
 
 static void expired(struct rpc_call *call)
@@ -259,6 +261,7 @@ static void find_method(struct rpc_call *call, const char *path, size_t n)
         return;
     }
     call->srv.method = e->method;
+    call->srv.server->n_lasting += e->method->lasts;
     call->srv.service = e->service;
     call->path = e->method->path;
     call->type_in = e->method->in;

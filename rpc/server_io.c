@@ -17,6 +17,8 @@
 enum { PATH_ROOM = 256 };
 
 #define TICK_NS (2 * CL_NS_PER_S)
+#define DRAIN_TOLD_NS (300 * CL_NS_PER_MS) /* whoever had not heard of it has sent his calls */
+#define DRAIN_TICK_NS (100 * CL_NS_PER_MS)
 #define ACCEPT_PAUSE_NS (100 * CL_NS_PER_MS) /* after EMFILE and the like */
 
 struct listener {
@@ -36,6 +38,7 @@ static void on_tick(void *arg)
     uint64_t now = cl_now_ns();
     CL_LIST_FOREACH (it, &server->conns)
         conn_tick(CL_LIST_ENTRY(it, struct rpc_conn, link), now);
+    server_check_drained(server);
 }
 
 void server_conn_gone(struct rpc_conn *conn, const struct cl_err *why)
@@ -311,7 +314,9 @@ int rpc_server_set_reflection(struct rpc_server *server, const void *descriptor_
 
 void server_check_drained(struct rpc_server *server)
 {
-    if (server->drain != DRAIN_RUNNING || server->n_conns > 0)
+    bool told = cl_now_ns() - server->drain_ns > DRAIN_TOLD_NS;
+    bool done = server->n_conns == 0 || (told && server->n_calls == server->n_lasting);
+    if (server->drain != DRAIN_RUNNING || !done)
         return;
     server->drain = DRAIN_DONE;
     rpc_work_add(server->work, RPC_WORK_CALL, &server->drain_item);
@@ -322,11 +327,14 @@ void rpc_server_drain(struct rpc_server *server, void (*done)(void *arg), void *
     if (server->drain != DRAIN_NONE)
         return;
     server->drain = DRAIN_RUNNING;
+    server->drain_ns = cl_now_ns();
     server->drain_done = done;
     server->drain_arg = arg;
     close_listeners(server);
     health_shut_down(server->health);
     CL_LIST_FOREACH (it, &server->conns)
         conn_drain(CL_LIST_ENTRY(it, struct rpc_conn, link));
+    if (server->n_conns > 0)
+        cl_timer_every(&server->tick, DRAIN_TICK_NS);
     server_check_drained(server);
 }

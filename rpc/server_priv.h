@@ -32,14 +32,15 @@ struct rpc_server {
     size_t n_listeners;
     struct cl_list conns; /* struct rpc_conn.link */
     size_t n_conns;
-    size_t n_calls;
-    struct cl_timer tick; /* runs while there are connections */
+    size_t n_calls, n_lasting; /* the latter: of methods that last */
+    struct cl_timer tick;      /* runs while there are connections */
     struct cl_timer accept_later;
     rpc_observe_fn *observe;
     void *observe_arg;
     struct rpc_health *health;         /* owned */
     struct rpc_reflection *reflection; /* owned; NULL = off */
     enum drain_phase drain;
+    uint64_t drain_ns; /* since when */
     void (*drain_done)(void *arg);
     void *drain_arg;
     struct rpc_work_item drain_item;

@@ -338,6 +338,7 @@ int api_serve(struct sched *s, struct cl_err *err)
                 .client_streams = m->client_streams,
                 .server_streams = m->server_streams,
                 .on_start = on_start,
+                .lasts = m->lasts,
                 .on_message = on_message,
                 .on_half_close = on_half_close,
                 .on_drain = on_drain,

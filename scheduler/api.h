@@ -24,7 +24,8 @@ struct api_method {
     enum scope scope;
     bool changes; /* audited before it is answered */
     bool client_streams, server_streams;
-    bool wakes;             /* it needs the sandbox that it (or its first message) names to run */
+    bool lasts; /* its caller attaches again elsewhere: the end of this process does not wait */
+    bool wakes; /* it needs the sandbox that it (or its first message) names to run */
     bool takes_links;       /* streams of clients: a link to that sandbox will do */
     api_handler_fn *handle; /* authenticated; `request` is there unless it streams */
     void (*on_message)(struct api_call *a, const ProtobufCMessage *msg); /* client streams */

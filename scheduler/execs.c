@@ -268,7 +268,7 @@ const struct api_method exec_api[] = {
     {METHOD("Start"), TYPES(start_request, start_response), .scope = SCOPE_RUN, .wakes = true,
      .changes = true, .handle = exec_start},
     {METHOD("Attach"), TYPES(attach_request, attach_response), .scope = SCOPE_RUN,
-     .server_streams = true, .handle = exec_attach, .on_drain = stream_drain,
+     .server_streams = true, .lasts = true, .handle = exec_attach, .on_drain = stream_drain,
      .on_gone = stream_gone},
     {METHOD("List"), TYPES(exec_service_list_request, exec_service_list_response),
      .scope = SCOPE_READ, .handle = exec_list},

@@ -249,13 +249,15 @@ static void job_control(struct api_call *a)
 
 const struct api_method job_api[] = {
     {METHOD("Run"), TYPES(run_request, run_response), .scope = SCOPE_RUN, .changes = true,
-     .server_streams = true, .handle = job_run, .on_drain = stream_drain, .on_gone = stream_gone},
+     .server_streams = true, .lasts = true, .handle = job_run, .on_drain = stream_drain,
+     .on_gone = stream_gone},
     {METHOD("Submit"), TYPES(submit_request, submit_response), .scope = SCOPE_RUN, .changes = true,
      .handle = job_submit},
     {METHOD("Get"), TYPES(get_request, get_response), .scope = SCOPE_READ, .handle = job_get},
     {METHOD("List"), TYPES(list_request, list_response), .scope = SCOPE_READ, .handle = job_list},
     {METHOD("Watch"), TYPES(watch_request, watch_response), .scope = SCOPE_READ,
-     .server_streams = true, .handle = job_watch, .on_drain = stream_drain, .on_gone = stream_gone},
+     .server_streams = true, .lasts = true, .handle = job_watch, .on_drain = stream_drain,
+     .on_gone = stream_gone},
     {METHOD("Cancel"), TYPES(cancel_request, cancel_response), .scope = SCOPE_RUN, .changes = true,
      .handle = job_cancel, .on_gone = cancel_gone},
     {METHOD("WriteStdin"), TYPES(write_stdin_request, write_stdin_response), .scope = SCOPE_RUN,

@@ -193,6 +193,7 @@ const struct rpc_method relay_methods[] = {
      .out = &cloche__v1__relay_response__descriptor,
      .client_streams = true,
      .server_streams = true,
+     .lasts = true,
      .on_message = on_message,
      .on_half_close = on_half_close,
      .on_drain = on_drain,

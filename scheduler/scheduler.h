@@ -16,7 +16,8 @@ int sched_new(struct cl_loop *loop, const struct sched_options *options, struct 
               struct cl_err *err) CL_MUST;
 /* SIGHUP: load the certificates again; new connections use them.  On an error nothing changes. */
 int sched_reload(struct sched *s, struct cl_err *err) CL_MUST;
-/* Stop accepting, let short calls finish; done runs when all are gone or after ten seconds. */
+/* Stop accepting, let calls finish that nobody can go on with elsewhere, let another lead; done
+ * runs then, or after nine seconds. */
 void sched_stop(struct sched *s, void (*done)(void *arg), void *arg);
 /* Did the loop end because this scheduler could not go on?  -1 says why. */
 int sched_check(const struct sched *s, struct cl_err *err) CL_MUST;

@@ -708,6 +708,7 @@ const struct rpc_method worker_methods[] = {
      .out = &cloche__v1__session_response__descriptor,
      .client_streams = true,
      .server_streams = true,
+     .lasts = true,
      .on_message = on_message,
      .on_half_close = on_half_close,
      .on_end = on_end},
