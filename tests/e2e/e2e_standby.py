@@ -397,7 +397,7 @@ class Load(threading.Thread):
         return self.heard(lambda f: self.client.jobs.Watch(pb.WatchRequest(job_id=job, stdout_offset=len(f.out))))
 
 
-@suite.scenario
+@suite.long_scenario
 def back_and_forth(c):
     pair(c)
     loads = [Load(c, n, kind) for n, kind in enumerate(("box", "box", "job", "job"))]
@@ -454,7 +454,7 @@ def redis_is_started_anew(c):
     work.judge()
 
 
-@suite.scenario
+@suite.long_scenario
 def redis_is_away_for_longer_than_the_lead(c):
     lead, other = anew(c)
     work = Work(c, "away")
