@@ -45,7 +45,7 @@ local STALE, ACCEPTED, ALREADY = 0, 1, 2
 local DIMS = {'vcpu_milli', 'memory_mib', 'sandboxes', 'cpu_ms', 'egress_bytes', 'disk_mib'}
 local QUEUED_KEY = 'cloche:queued'
 local REAP_MAX, FORGET_MAX, SCAN_MAX = 128, 64, 2000
-local NOTE_MS, SCHEDULER_MS = 3000, 60000 -- how often it is noted that one is there; who was not for so long is not
+local NOTE_MS, OTHERS_MS, SCHEDULER_MS = 3000, 10000, 60000 -- how often it is noted that one is there; who was not for so long does not count, is forgotten
 local FREE_SOON_MS = 1000          -- nobody knows when a running unit ends; then is a good time to ask again
 local BIG = 9007199254740992
 
@@ -902,24 +902,36 @@ local function scheduler_note(group, id, blob, ms)
   redis.call('HSET', key, id, struct.pack('<Bd', REC, ms) .. blob)
 end
 
+-- How many besides this one have asked lately.
+local function count_others(group, id, ms)
+  local all, n = redis.call('HGETALL', 'cloche:schedulers:' .. group), 0
+  for i = 1, #all, 2 do
+    local _, seen = struct.unpack('<Bd', check(all[i + 1]))
+    if all[i] ~= id and seen + OTHERS_MS > ms then n = n + 1 end
+  end
+  return n
+end
+
 -- lead id dead-epoch ttl_ms proof blob: to begin a term, or to go on with it; dead-epoch: the term
 -- whose leader is known to be dead.  Nobody else may begin one before `till`, but who led and asks
 -- late goes on if nobody has.  When the books were lost the next term is told from the caller's.
+-- Who led and does not any more never stands by: it ends.
 local function lead(_, A, group, epoch)
   local ms = math.floor(now_us() / 1000)
   local id, dead, ttl, proof = A[1], num(A[2]), num(A[3]), A[4]
   local L = leader_of(group)
+  if L and L.id ~= id and epoch > 0 then return {OK, 0, L.epoch, L.id, L.since, L.proof, 0} end
   scheduler_note(group, id, A[5], ms)
-  local others = redis.call('HLEN', 'cloche:schedulers:' .. group) - 1
   if not (L and L.id == id) then
-    if L and (epoch > 0 or (L.till > ms and L.epoch ~= dead)) then
-      return {OK, 0, L.epoch, L.id, L.since, L.proof, others}
+    if L and L.till > ms and L.epoch ~= dead then
+      return {OK, 0, L.epoch, L.id, L.since, L.proof, count_others(group, id, ms)}
     end
+    if L then redis.call('HDEL', 'cloche:schedulers:' .. group, L.id) end
     L = {epoch = math.max(L and L.epoch or 0, epoch) + 1, since = ms, id = id, proof = proof}
   end
   L.till = ms + ttl
   leader_save(group, L)
-  return {OK, 1, L.epoch, L.id, L.since, L.proof, others}
+  return {OK, 1, L.epoch, L.id, L.since, L.proof, count_others(group, id, ms)}
 end
 
 local function resign(_, A, group)

@@ -38,7 +38,7 @@ struct books_leader {
     bool is_us; /* the calls that follow are of this term */
     uint64_t epoch;
     uint64_t since_ms; /* wall clock */
-    uint64_t others;   /* of the group, that asked within the last minute */
+    uint64_t others;   /* of the group, that asked within the last ten seconds */
     char id[BOOKS_NAME];
     char proof[BOOKS_PROOF];
 };

@@ -175,6 +175,23 @@ static void test_who_is_silent_is_followed_when_its_time_is_over(void **state)
     close_both(a, b);
 }
 
+/* Nobody waits for its place: it ends, also when it asks once more. */
+static void test_who_led_does_not_stand_by(void **state)
+{
+    (void)state;
+    struct books *a = join("eight"), *b = join("eight");
+    expect_lead(a, "sch_a", LONG_MS, 1);
+    ask(b, "sch_b", LONG_MS, 1);
+    assert_true(leader.is_us);
+    assert_int_equal(leader.others, 0);
+    expect_other(a, "sch_a", "sch_b", 2);
+    expect_lead(b, "sch_b", LONG_MS, 2);
+    assert_int_equal(leader.others, 0);
+    wait_answer(books_scheduler_list(b, on_schedulers, NULL, NULL));
+    assert_int_equal(got.n, 1);
+    close_both(a, b);
+}
+
 /* The answer to a first claim may be lost: the same process asks again. */
 static void test_a_claim_may_be_repeated(void **state)
 {
@@ -257,6 +274,7 @@ int main(void)
         cmocka_unit_test(test_who_resigns_is_followed_at_once),
         cmocka_unit_test(test_who_is_dead_is_followed_at_once),
         cmocka_unit_test(test_who_is_silent_is_followed_when_its_time_is_over),
+        cmocka_unit_test(test_who_led_does_not_stand_by),
         cmocka_unit_test(test_a_claim_may_be_repeated),
         cmocka_unit_test(test_the_list_has_who_asked_and_who_leads),
         cmocka_unit_test(test_bad_claims_are_refused),
