@@ -123,7 +123,7 @@ def a_host_is_emptied(c):
 
 
 def they_arrive(c, boxes, there, sums):
-    check("all arrive", all(is_on(there, b, "PAUSED", 120) for b in boxes), ([row(c, w).drain_trouble for w in c.workers], [b.get() for b in boxes]))
+    check("all arrive", all(is_on(there, b, "PAUSED", 120) for b in boxes), ([str(row(c, w)) for w in c.workers], [b.get() for b in boxes]))
     for box, told in zip(boxes, sums):
         box.resume()
         equal("each is as it was", (box.exec("sh", "-c", "sha256sum < data").out, is_whole(count(box))), (told, True))
