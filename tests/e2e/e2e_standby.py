@@ -536,7 +536,7 @@ def the_leader_is_cut_off_from_redis(c):
         lead.start()
         equal("behind a cut cable it does not lead", (time.sleep(2), lead.leads(), other.leads())[1:], (False, True))
         cable.whole.set()
-        check("with a whole one it stands by", until(lambda: lead.events("STANDS_BY")[-1]["leader"] == other.events("LEADS")[-1]["scheduler"], 30), lead.events()[-3:])
+        check("with a whole one it stands by", until(lambda: [row["leader"] for row in lead.events("STANDS_BY")[-1:]] == [other.events("LEADS")[-1]["scheduler"]], 30), lead.events()[-3:])
     anew(c)
 
 
