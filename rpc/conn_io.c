@@ -39,6 +39,11 @@ static struct evbuffer *output_of(const struct rpc_conn *conn)
     return bufferevent_get_output(conn->io->bev);
 }
 
+bool conn_has_output(const struct rpc_conn *conn)
+{
+    return evbuffer_get_length(output_of(conn)) > 0;
+}
+
 void conn_io_write(struct rpc_conn *conn, const void *data, size_t n)
 {
     if (bufferevent_write(conn->io->bev, data, n) < 0)

@@ -125,6 +125,8 @@ void conn_kick(struct rpc_conn *conn);
 void conn_expel(struct rpc_conn *conn, uint32_t h2_error, const char *text);
 /* Graceful: first GOAWAY now, the second a round trip later, close when no call is left. */
 void conn_drain(struct rpc_conn *conn);
+/* Bytes that the kernel has not taken yet. */
+bool conn_has_output(const struct rpc_conn *conn);
 /* Every few seconds: timeouts, keep-alive, stalled calls. */
 void conn_tick(struct rpc_conn *conn, uint64_t now_ns);
 /* Put the call on the connection's list, and take it off. */

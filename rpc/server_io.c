@@ -312,10 +312,21 @@ int rpc_server_set_reflection(struct rpc_server *server, const void *descriptor_
 /* --- drain
  * -------------------------------------------------------------------------------------------- */
 
+/* Of calls that have ended, too, the last bytes are on their way. */
+static bool is_flushed(const struct rpc_server *server)
+{
+    CL_LIST_FOREACH (it, &server->conns) {
+        if (conn_has_output(CL_LIST_ENTRY(it, struct rpc_conn, link)))
+            return false;
+    }
+    return true;
+}
+
 void server_check_drained(struct rpc_server *server)
 {
     bool told = cl_now_ns() - server->drain_ns > DRAIN_TOLD_NS;
-    bool done = server->n_conns == 0 || (told && server->n_calls == server->n_lasting);
+    bool done = server->n_conns == 0 ||
+                (told && server->n_calls == server->n_lasting && is_flushed(server));
     if (server->drain != DRAIN_RUNNING || !done)
         return;
     server->drain = DRAIN_DONE;

@@ -436,6 +436,42 @@ static void test_drain_lets_calls_finish_and_refuses_new_ones(void **state)
     RUN_UNTIL(w, w->drained == 1);
 }
 
+static void keep_open(struct rpc_call *call, const ProtobufCMessage *msg, void *service)
+{
+    (void)call, (void)msg, (void)service;
+}
+
+static void test_drain_does_not_wait_for_what_lasts(void **state)
+{
+    static const struct rpc_method lasting = {
+        .path = "/test.Lasting/Watch",
+        .in = &grpc__testing__streaming_output_call_request__descriptor,
+        .out = &grpc__testing__streaming_output_call_response__descriptor,
+        .client_streams = true,
+        .server_streams = true,
+        .lasts = true,
+        .on_message = keep_open};
+    struct world *w = *state;
+    struct seen s = {0}, watcher = {0};
+    struct cl_err err = {0};
+    CHECK(rpc_server_add(w->server, &lasting, 1, NULL, -1, &err) == 0);
+    call_with(
+        w, &watcher,
+        (struct rpc_call_spec){.path = lasting.path,
+                               .out = &grpc__testing__streaming_output_call_response__descriptor});
+    start_duplex(w, &s, (struct rpc_call_spec){0});
+    ask(&s, 1, 1);
+    RUN_UNTIL(w, s.messages == 1 && rpc_server_open_calls(w->server) == 2);
+    rpc_server_drain(w->server, on_drained, w);
+    run_for(w, CL_NS_PER_S); /* for the other it waits */
+    CHECK(w->drained == 0 && s.ends == 0);
+    rpc_call_close_send(s.call);
+    RUN_UNTIL(w, w->drained == 1 && s.ends == 1);
+    CHECK(s.ok && watcher.ends == 0 && rpc_server_open_calls(w->server) == 1);
+    rpc_call_cancel(watcher.call);
+    RUN_UNTIL(w, watcher.ends == 1);
+}
+
 static void test_free_of_the_channel_ends_every_call(void **state)
 {
     struct world *w = *state;
@@ -551,6 +587,7 @@ int main(void)
         T(test_fail_fast_does_not_wait_for_a_dead_server),
         T(test_channel_comes_back_after_the_server),
         T(test_drain_lets_calls_finish_and_refuses_new_ones),
+        T(test_drain_does_not_wait_for_what_lasts),
         T(test_free_of_the_channel_ends_every_call),
         T(test_more_calls_than_streams_queue_up),
         T(test_a_pool_has_room_beside_long_calls),
