@@ -449,15 +449,19 @@ bool session_is_renewed(const struct session *s)
 
 static void on_renewed(struct session *s, const Cloche__V1__RenewAck *ack)
 {
+    uint64_t sent_ns = s->renew_sent_ns; /* what is settled here asks anew */
     s->n_unanswered -= s->n_unanswered > 0;
     for (size_t i = 0; i < ack->n_lease_ids; i++) {
         struct unit *u = units_find_lease(s->o.units, ack->lease_ids[i]);
-        if (u && unit_is_live(u))
-            unit_set_deadline(u, s->renew_sent_ns + s->self_kill_ns);
+        if (!u || !unit_is_live(u))
+            continue;
+        unit_set_deadline(u, sent_ns + s->self_kill_ns);
+        if (unit_is_tentative(u))
+            unit_settle(u);
     }
     for (size_t i = 0; i < ack->n_lost_lease_ids; i++) {
         struct unit *u = units_find_lease(s->o.units, ack->lost_lease_ids[i]);
-        if (!u || !unit_is_live(u))
+        if (!u || !unit_is_live(u) || u->tentative_ns > sent_ns) /* not yet, perhaps */
             continue;
         log_event(LOG_LEASE_LOST, "unit=%s lease=%s", u->assign->unit_id, u->assign->lease_id);
         unit_lose(u);

@@ -6,8 +6,8 @@
  * What it consists of is written where a worker keeps such things, and the record last: what there
  * is of it before is swept away by the next start, as files that no record names.
  * Once it is taken the unit is PAUSED and tentative: it may be the other worker's still.  Without
- * `moved` its lease is asked for after TAKE_SETTLE_S, as any other's, and it ends when that is held
- * elsewhere.
+ * `moved` its lease is asked for as any other's: that it holds makes it ours at once, that it does
+ * not counts after TAKE_SETTLE_S only, when the books cannot be about to give it to us any more.
  *
  * Owns:    its record, the files until the unit does.
  * Borrows: the units, which it is known to.

@@ -321,9 +321,7 @@ static int take_moved(struct take *t, struct cl_err *err)
     if (!unit_is_paused(t->unit))
         return cl_fail(err, CL_E_STATE, 0, "the sandbox ended: %.200s", t->unit->message);
     t->moved = true;
-    t->unit->tentative_ns = 0;
-    log_event(LOG_UNIT_TAKEN, "unit=%s lease=%s", t->assign->unit_id, t->assign->lease_id);
-    t->units->events.on_taken(t->units->arg, t->unit);
+    unit_settle(t->unit);
     return 0;
 }
 

@@ -84,7 +84,7 @@ struct unit {
     bool is_left;           /* to the next worker: nobody hears of its end */
     bool is_moving;        /* to another worker, which may have it in a moment: it must not go on */
     bool is_given;         /* away: as if it had never been here */
-    uint64_t tentative_ns; /* until then it is perhaps another worker's; 0 = it never was */
+    uint64_t tentative_ns; /* until then it is perhaps another worker's; 0 = it is not */
     unsigned n_records;    /* that were written of it */
     bool has_room;         /* counted as used */
     Cloche__V1__Outcome outcome; /* of the unit, once decided */
@@ -205,6 +205,8 @@ void unit_lose(struct unit *u);
  * for.
  */
 bool unit_is_tentative(const struct unit *u);
+/* It is this worker's, as its scheduler or the books said. */
+void unit_settle(struct unit *u);
 /* Its lease is asked for. */
 bool unit_is_renewed(const struct unit *u);
 

@@ -613,9 +613,16 @@ bool unit_is_tentative(const struct unit *u)
     return u->tentative_ns > cl_now_ns();
 }
 
+void unit_settle(struct unit *u)
+{
+    u->tentative_ns = 0;
+    log_event(LOG_UNIT_TAKEN, "unit=%s lease=%s", u->assign->unit_id, u->assign->lease_id);
+    u->units->events.on_taken(u->units->arg, u);
+}
+
 bool unit_is_renewed(const struct unit *u)
 {
-    return unit_is_live(u) && !u->is_given && !unit_is_tentative(u);
+    return unit_is_live(u) && !u->is_given && u->tentative_ns != UINT64_MAX;
 }
 
 bool unit_is_idle(const struct unit *u)
