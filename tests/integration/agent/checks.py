@@ -801,14 +801,19 @@ def clones_of_a_snapshot_differ():
     expect(len(seen) == 2, seen)
 
 
-def main():
+def started():
     guest = Guest(IMAGE)
+    hello = guest.hello()
+    print("hello after %.2f s: %s %s" % (guest.hello_seconds, hello.build, list(hello.features)))
+    expect(hello.protocol_major == 1)
+    expect(not guest.identify().error)
+    return guest
+
+
+def main():
+    guest = started()
     failed, passed = [], 0
     try:
-        hello = guest.hello()
-        print("hello after %.2f s: %s %s" % (guest.hello_seconds, hello.build, list(hello.features)))
-        expect(hello.protocol_major == 1)
-        expect(not guest.identify().error)
         work = [(f.__name__, lambda f=f: f(guest)) for f in CHECKS + dials.CHECKS + holds.CHECKS]
         work += [("power off: " + f.__name__, lambda f=f: powers_off(f)) for f in BROKEN + dials.BROKEN + holds.BROKEN]
         work += [(f.__name__, lambda f=f: f(IMAGE)) for f in dials.OWN + holds.OWN]
@@ -819,16 +824,11 @@ def main():
                 run()
                 passed += 1
                 print("ok    %s (%.2f s)" % (name, time.monotonic() - begin), flush=True)
-            except Ended:
+            except Exception as e:  # each check on its own: the next finds nothing of this one
                 failed.append(name)
-                print("FAIL  %s: the VM ended\n%s" % (name, guest.console()[-2000:]), flush=True)
+                print("FAIL  %s\n%s" % (name, guest.console()[-2000:] if isinstance(e, Ended) else traceback.format_exc()), flush=True)
                 guest.kill()
-                guest = Guest(IMAGE)
-                guest.hello()
-                guest.identify()
-            except Exception:  # each check on its own
-                failed.append(name)
-                print("FAIL  %s\n%s" % (name, traceback.format_exc()), flush=True)
+                guest = started()
     finally:
         guest.kill()
     print("%d passed, %d failed%s" % (passed, len(failed), ": " + ", ".join(failed) if failed else ""))
