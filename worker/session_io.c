@@ -456,7 +456,7 @@ static void on_renewed(struct session *s, const Cloche__V1__RenewAck *ack)
         if (!u || !unit_is_live(u))
             continue;
         unit_set_deadline(u, sent_ns + s->self_kill_ns);
-        if (unit_is_tentative(u))
+        if (u->tentative_ns)
             unit_settle(u);
     }
     for (size_t i = 0; i < ack->n_lost_lease_ids; i++) {

@@ -84,7 +84,8 @@ struct unit {
     bool is_left;           /* to the next worker: nobody hears of its end */
     bool is_moving;        /* to another worker, which may have it in a moment: it must not go on */
     bool is_given;         /* away: as if it had never been here */
-    uint64_t tentative_ns; /* until then it is perhaps another worker's; 0 = it is not */
+    uint64_t tentative_ns; /* perhaps it is another worker's, and until then a lease that does not
+                              hold may come to hold; 0 = it is ours, max = its relay tells */
     unsigned n_records;    /* that were written of it */
     bool has_room;         /* counted as used */
     Cloche__V1__Outcome outcome; /* of the unit, once decided */
@@ -101,7 +102,7 @@ struct unit {
     unsigned n_dials_waiting;
     struct cl_list waiters; /* of struct unit_waiter: told at each change */
     struct cl_list changes; /* of struct unit_change: pause or resume, under way */
-    struct cl_list resumes; /* ... to be resumed as soon as it is paused */
+    struct cl_list resumes; /* ... to be resumed as soon as it is paused, or ours */
 };
 
 struct exec_slot {

@@ -113,7 +113,10 @@ static void tell_changes(struct cl_list *changes, const struct cl_err *err)
 static void become_ended(struct unit *u)
 {
     struct cl_err over = {0};
-    (void)cl_fail(&over, CL_E_STATE, 0, "the sandbox ended: %.200s", u->message);
+    if (u->is_given)
+        (void)unit_fail_given(&over);
+    else
+        (void)cl_fail(&over, CL_E_STATE, 0, "the sandbox ended: %.200s", u->message);
     tell_changes(&u->changes, &over);
     tell_changes(&u->resumes, &over);
     abort_execs(u);
@@ -613,13 +616,6 @@ bool unit_is_tentative(const struct unit *u)
     return u->tentative_ns > cl_now_ns();
 }
 
-void unit_settle(struct unit *u)
-{
-    u->tentative_ns = 0;
-    log_event(LOG_UNIT_TAKEN, "unit=%s lease=%s", u->assign->unit_id, u->assign->lease_id);
-    u->units->events.on_taken(u->units->arg, u);
-}
-
 bool unit_is_renewed(const struct unit *u)
 {
     return unit_is_live(u) && !u->is_given && u->tentative_ns != UINT64_MAX;
@@ -692,7 +688,7 @@ static int begin_resume(struct unit *u, struct cl_err *err)
     return 0;
 }
 
-/* For who asked for that while it was being paused. */
+/* For who asked for that while it was being paused, or tentative. */
 static void resume_again(struct unit *u)
 {
     struct cl_err err = {0};
@@ -706,6 +702,14 @@ static void resume_again(struct unit *u)
         return;
     }
     tell_changes(&u->resumes, err.code ? &err : NULL); /* or it runs: it could not be paused */
+}
+
+void unit_settle(struct unit *u)
+{
+    u->tentative_ns = 0;
+    log_event(LOG_UNIT_TAKEN, "unit=%s lease=%s", u->assign->unit_id, u->assign->lease_id);
+    u->units->events.on_taken(u->units->arg, u);
+    resume_again(u);
 }
 
 static void tell_paused(struct unit *u, const struct cl_err *err)
@@ -769,6 +773,12 @@ int unit_pause(struct unit *u, const Cloche__V1__PauseCommand *pause, struct uni
     return 0;
 }
 
+/* Its scheduler left without a word, and the books are about to say whose it is. */
+static bool is_asked_for(const struct unit *u)
+{
+    return u->tentative_ns != 0 && u->tentative_ns != UINT64_MAX;
+}
+
 int unit_resume(struct unit *u, uint64_t ttl_ns, struct unit_change *change, struct cl_err *err)
 {
     if (u->state == UNIT_RUNNING) {
@@ -779,10 +789,11 @@ int unit_resume(struct unit *u, uint64_t ttl_ns, struct unit_change *change, str
     }
     if (u->state != UNIT_RESUMING && u->state != UNIT_PAUSED && u->state != UNIT_PAUSING)
         return unit_check_runs(u, err);
-    if (u->state == UNIT_PAUSED && begin_resume(u, err) < 0)
+    bool waits = u->state == UNIT_PAUSING || is_asked_for(u);
+    if (u->state == UNIT_PAUSED && !waits && begin_resume(u, err) < 0)
         return -1;
     u->assign->ttl_ns = ttl_ns ? ttl_ns : u->assign->ttl_ns;
-    cl_list_push(u->state == UNIT_PAUSING ? &u->resumes : &u->changes, &change->link);
+    cl_list_push(waits ? &u->resumes : &u->changes, &change->link);
     return 0;
 }
 
