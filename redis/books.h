@@ -39,7 +39,7 @@ struct books;
 
 enum {
     BOOKS_NAME = 64, /* tenant, subject, worker and their NUL */
-    BOOKS_LIBRARY_VERSION = 6,
+    BOOKS_LIBRARY_VERSION = 7,
     BOOKS_SPEC_MAX = 4 << 20,     /* bytes of one job's spec */
     BOOKS_TERMINAL_MAX = 1 << 20, /* bytes of one terminal record */
     BOOKS_PAGE_MAX = 1000,        /* rows of one page */
@@ -118,6 +118,7 @@ struct books_unit {
     uint32_t attempt; /* reservations so far */
     uint64_t need[BOOKS_DIM_NR];
     uint64_t created_us, changed_us; /* the server's wall clock */
+    uint64_t started_ms;             /* of the newest attempt that came so far; 0 = none did */
     uint64_t fence;                  /* of the newest lease; 0 = never leased */
     uint64_t expires_ms;             /* the lease's end; 0 = none */
     int64_t position;                /* order in its queue; smaller goes first */
@@ -125,6 +126,8 @@ struct books_unit {
     char worker[BOOKS_NAME];
     const void *spec; /* NULL when not asked for */
     size_t spec_n;
+    const void *start; /* as books_started() had it */
+    size_t start_n;
     const void *terminal; /* NULL when not asked for or not ended */
     size_t terminal_n;
 };
@@ -194,9 +197,14 @@ enum books_verdict {
 };
 typedef void books_verdict_fn(enum books_verdict verdict, const struct cl_err *err, void *arg);
 
-/* User code has started. */
-int books_started(struct books *books, const struct books_hold *hold, books_verdict_fn *fn,
-                  void *arg, struct cl_err *err) CL_MUST;
+struct books_start {
+    const void *about; /* for who reads its row */
+    size_t about_n;
+};
+/* User code has started.  ALREADY: it had, as it was told then. */
+int books_started(struct books *books, const struct books_hold *hold,
+                  const struct books_start *start, books_verdict_fn *fn, void *arg,
+                  struct cl_err *err) CL_MUST;
 
 /* Move many leases' end to now + ttl.  held[i] = 1, or 0: kill it, it is not yours any more. */
 struct books_pair {
@@ -284,8 +292,5 @@ struct books_list {
 /* Newest first.  A page may be short while next is not "". */
 int books_list(struct books *books, const struct books_list *req, books_units_fn *fn, void *arg,
                struct cl_err *err) CL_MUST;
-/* A scheduler's start: the units of one tenant that have not ended, with their specs, by id. */
-int books_live(struct books *books, const char *tenant, const char *after, size_t n,
-               books_units_fn *fn, void *arg, struct cl_err *err) CL_MUST;
 
 #endif

@@ -8,9 +8,11 @@
 -- Keys of a tenant T, all in the slot {T}:
 --   {T}:q      HASH  L limits, U usage, B opaque blob, C created ms
 --   {T}:l      HASH  lease id -> lease record        {T}:x  ZSET  lease id -> expiry ms
---   {T}:u:<id> HASH  h header, s spec, t terminal    {T}:n  ZSET  units that have not ended, by id
+--   {T}:u:<id> HASH  h header, s spec, t terminal,   {T}:n  ZSET  units that have not ended, by id
+--                    b how it began to run: version, ms, opaque blob
 --   {T}:w      ZSET  waiting units by position       {T}:o  ZSET  reaped units, by time
 --   {T}:i      ZSET  all units, by id                {T}:t  ZSET  ended units -> time to forget
+--   {T}:a      ZSET  ended units, by id, whose end the audit log may not have
 --   {T}:p:<k>  STRING idempotency key -> version, SHA-256 of the body, unit id
 -- Global: cloche:tenants, cloche:queued, cloche:keys*, cloche:workers*, cloche:enroll:*, cloche:head:*
 --   cloche:lead:<group>       STRING who leads the schedulers of a group
@@ -218,6 +220,7 @@ local function end_unit(T, id, h, us, outcome, blob, keep)
   redis.call('HSET', T .. ':u:' .. id, 'h', header_pack(h), 't', blob)
   redis.call('PEXPIRE', T .. ':u:' .. id, keep)
   redis.call('ZREM', T .. ':n', id)
+  redis.call('ZADD', T .. ':a', 0, id)
   redis.call('ZADD', T .. ':t', ms + keep, id)
   forget_old(T, us)
 end
@@ -356,7 +359,7 @@ local function reserve(K, A)
   return {OK, h.fence, h.attempt, expires}
 end
 
--- started id lease fence
+-- started id lease fence about
 local function started(K, A)
   local T, fence = K[1], num(A[3])
   local rec = lease_of(T, A[2])
@@ -364,7 +367,8 @@ local function started(K, A)
   local p = redis.call('HGET', T .. ':u:' .. A[1], 'h')
   if not p then return {OK, STALE} end
   if string.byte(check(p), 3) ~= STARTING then return {OK, ALREADY} end -- FH: the third byte is the state
-  redis.call('HSET', T .. ':u:' .. A[1], 'h', string.sub(p, 1, 2) .. string.char(RUNNING) .. string.sub(p, 4))
+  redis.call('HSET', T .. ':u:' .. A[1], 'h', string.sub(p, 1, 2) .. string.char(RUNNING) .. string.sub(p, 4),
+             'b', struct.pack('<Bd', REC, math.floor(now_us() / 1000)) .. A[4])
   return {OK, ACCEPTED}
 end
 
@@ -542,9 +546,9 @@ end
 
 -- ---- looking ---------------------------------------------------------------------------------
 
--- Append id, header, expiry, spec, terminal.
+-- Append id, header, expiry, spec, terminal, when and how it began to run.
 local function row(out, T, id, with)
-  local v = redis.call('HMGET', T .. ':u:' .. id, 'h', with % 2 >= 1 and 's' or '-', with >= 2 and 't' or '-')
+  local v = redis.call('HMGET', T .. ':u:' .. id, 'h', with % 2 >= 1 and 's' or '-', with >= 2 and 't' or '-', 'b')
   if not v[1] then return nil end
   check(v[1])
   local h = header_of(T, id)
@@ -554,6 +558,10 @@ local function row(out, T, id, with)
   out[#out + 1] = x and tonumber(x) or 0
   out[#out + 1] = v[2] or ''
   out[#out + 1] = v[3] or ''
+  local _, began = 0, 0
+  if v[4] then _, began = struct.unpack('<Bd', check(v[4])) end
+  out[#out + 1] = began
+  out[#out + 1] = v[4] and string.sub(v[4], 10) or ''
   return h
 end
 
@@ -620,6 +628,23 @@ local function live(K, A)
   local out = {OK, #ids == n and ids[n] or ''}
   for _, id in ipairs(ids) do row(out, T, id, 1) end
   return out
+end
+
+-- unlogged after n
+local function unlogged(K, A)
+  local T, n = K[1], num(A[2])
+  local ids = redis.call('ZRANGEBYLEX', T .. ':a', A[1] ~= '' and '(' .. A[1] or '-', '+', 'LIMIT', 0, n)
+  local out = {OK, #ids == n and ids[n] or ''}
+  for _, id in ipairs(ids) do
+    if not row(out, T, id, 2) then redis.call('ZREM', T .. ':a', id) end
+  end
+  return out
+end
+
+-- logged id ...
+local function logged(K, A)
+  redis.call('ZREM', K[1] .. ':a', unpack(A))
+  return {OK}
 end
 
 local function usage(K)
@@ -735,7 +760,8 @@ local function tenant_delete(K, A)
   end
   redis.call('DEL', 'cloche:keys:t:' .. A[1])
   redis.call('ZREM', 'cloche:tenants', A[1])
-  redis.call('DEL', T .. ':q', T .. ':l', T .. ':x', T .. ':w', T .. ':n', T .. ':o', T .. ':i', T .. ':t')
+  redis.call('DEL', T .. ':q', T .. ':l', T .. ':x', T .. ':w', T .. ':n', T .. ':o', T .. ':i', T .. ':t',
+             T .. ':a')
   return {OK}
 end
 
@@ -987,7 +1013,8 @@ local functions = {
   {'admit', admit}, {'reserve', reserve}, {'started', started}, {'pause', pause},
   {'resume', resume}, {'move', move}, {'renew', renew}, {'finish', finish},
   {'requeue', requeue}, {'end_unleased', end_unleased}, {'get', get}, {'cancel', cancel},
-  {'reap', reap}, {'list', list}, {'live', live}, {'usage', usage}, {'recount', recount},
+  {'reap', reap}, {'list', list}, {'live', live}, {'unlogged', unlogged},
+  {'logged', logged}, {'usage', usage}, {'recount', recount},
   {'tenant_put', tenant_put}, {'tenant_get', tenant_get}, {'tenant_list', tenant_list},
   {'tenant_delete', tenant_delete}, {'key_put', key_put}, {'key_get', key_get}, {'key_list', key_list},
   {'key_revoke', key_revoke}, {'key_touch', key_touch}, {'worker_put', worker_put},

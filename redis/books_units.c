@@ -1,16 +1,17 @@
-/* redis/books_units.c - the calls about units and leases.  See redis/books.h. */
+/* redis/books_units.c - the calls about units and leases.  See redis/books.h, books_recover.h. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "redis/books_priv.h"
+#include "redis/books_recover.h"
 
 enum {
     HEADER_VERSION = 1,
     HEADER_BYTES = 5,    /* version kind state outcome flags */
     HEADER_DOUBLES = 12, /* attempt, 6 dimensions, created, changed, fence, settled, position */
     HEADER_MIN = HEADER_BYTES + 8 * HEADER_DOUBLES + 2,
-    ROW_FIELDS = 5,
+    ROW_FIELDS = 7,
     FLAG_CANCEL = 1,
     FLAG_REAPED = 2,
 };
@@ -78,6 +79,8 @@ static int unpack_row(const struct books_call *call, const redisReply *r, size_t
     u->expires_ms = reply_num(r, at + 2);
     u->spec = reply_str(r, at + 3, &u->spec_n);
     u->terminal = reply_str(r, at + 4, &u->terminal_n);
+    u->started_ms = reply_num(r, at + 5);
+    u->start = reply_str(r, at + 6, &u->start_n);
     if (u->spec_n == 0)
         u->spec = NULL;
     if (u->terminal_n == 0)
@@ -257,11 +260,15 @@ static struct books_call *begin_hold(struct books *books, const char *name,
     return call;
 }
 
-int books_started(struct books *books, const struct books_hold *hold, books_verdict_fn *fn,
-                  void *arg, struct cl_err *err)
+int books_started(struct books *books, const struct books_hold *hold,
+                  const struct books_start *start, books_verdict_fn *fn, void *arg,
+                  struct cl_err *err)
 {
-    struct books_call *call = begin_hold(books, "started", hold, 0, fn, arg, err);
-    return call ? call_go(call, answer_verdict, err) : -1;
+    struct books_call *call = begin_hold(books, "started", hold, 1, fn, arg, err);
+    if (!call)
+        return -1;
+    call_bytes(call, start->about, start->about_n);
+    return call_go(call, answer_verdict, err);
 }
 
 int books_pause(struct books *books, const struct books_hold *hold, const struct books_rest *rest,
@@ -483,13 +490,40 @@ int books_list(struct books *books, const struct books_list *req, books_units_fn
     return call_go(call, answer_units, err);
 }
 
-int books_live(struct books *books, const char *tenant, const char *after, size_t n,
-               books_units_fn *fn, void *arg, struct cl_err *err)
+static int list_after(struct books *books, const char *name, const struct books_list *page,
+                      books_units_fn *fn, void *arg, struct cl_err *err)
 {
-    struct books_call *call = begin_units(books, "live", tenant, 2, fn, arg, err);
+    struct books_call *call = begin_units(books, name, page->tenant, 2, fn, arg, err);
     if (!call)
         return -1;
-    call_str(call, after);
-    put_page(call, n);
+    call_str(call, page->token);
+    put_page(call, page->n);
     return call_go(call, answer_units, err);
+}
+
+int books_live(struct books *books, const struct books_list *page, books_units_fn *fn, void *arg,
+               struct cl_err *err)
+{
+    return list_after(books, "live", page, fn, arg, err);
+}
+
+int books_unlogged(struct books *books, const struct books_list *page, books_units_fn *fn,
+                   void *arg, struct cl_err *err)
+{
+    return list_after(books, "unlogged", page, fn, arg, err);
+}
+
+int books_logged(struct books *books, const struct books_ids *units, books_done_fn *fn, void *arg,
+                 struct cl_err *err)
+{
+    if (units->n == 0 || units->n > BOOKS_PAGE_MAX)
+        return cl_fail(err, CL_E_INVALID, 0, "%zu units, want 1 to %d", units->n, BOOKS_PAGE_MAX);
+    struct books_call *call = call_begin(books, "logged", CALL_WAIT, units->tenant, units->n, err);
+    if (!call)
+        return -1;
+    call->fn.done = fn;
+    call->arg = arg;
+    for (size_t i = 0; i < units->n; i++)
+        put_id(call, units->id[i]);
+    return call_go(call, answer_done, err);
 }

@@ -105,7 +105,6 @@ static void on_drained(void *arg, const Cloche__V1__ExecAnswer *answer, const st
                       err ? err->text : "it has just left");
     } else {
         w->draining = !r->undo;
-        w->drain_trouble[0] = '\0';
         fill_worker(&row, w);
         count_units(a->s, &row, 1);
         m.worker = &row;
@@ -134,6 +133,7 @@ static void drain_worker(struct api_call *a)
                       w->id);
         return;
     }
+    w->drain_trouble[0] = '\0'; /* what it reports before its answer is of this drain */
     drain.undo = r->undo;
     cmd.what_case = CLOCHE__V1__EXEC_COMMAND__WHAT_DRAIN;
     cmd.drain = &drain;

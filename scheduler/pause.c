@@ -340,11 +340,6 @@ static void ask_resume(struct resting *x, uint64_t ttl_ns, request_fn *fn)
         fn(x, NULL, &err);
 }
 
-static void on_marked(enum books_verdict verdict, const struct cl_err *err, void *arg)
-{
-    (void)verdict, (void)err, (void)arg; /* the pause that follows tells */
-}
-
 /* How long a paused one still lasts.  expires_ns: what its worker says (wall clock; 0 = nothing),
  * which has a limit, as it holds its tenant's disk quota until then. */
 static uint64_t left_ns(uint64_t expires_ns)
@@ -366,7 +361,7 @@ static void note_pause(struct resting *x, bool force, books_verdict_fn *fn)
     struct cl_err err = {0};
     x->kept_until_ns = x->kept ? cl_wall_ns() + lease_ns : 0;
     /* The mark of its start is lost when Redis was away just then. */
-    (void)!books_started(x->u->sched->books, &hold, on_marked, NULL, NULL);
+    unit_mark_started(x->u);
     if (books_pause(x->u->sched->books, &hold, &rest, fn, x, &err) < 0)
         fn(BOOKS_STALE, &err, x);
 }

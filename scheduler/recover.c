@@ -7,6 +7,8 @@
 #include "base/mem.h"
 #include "observability/log.h"
 #include "proto/copy.h"
+#include "redis/books_recover.h"
+#include "scheduler/ends.h"
 #include "scheduler/lead.h"
 #include "scheduler/sched_priv.h"
 
@@ -19,11 +21,13 @@ struct recovery {
     char names[PAGE][BOOKS_NAME];
     size_t n_names, next_name;
     bool more_tenants;
-    size_t units;
+    size_t units, ends;
 };
 
 static void read_tenants(struct recovery *r);
 static void next_tenant(struct recovery *r);
+static void read_live(struct recovery *r, const char *token);
+static void read_ends(struct recovery *r, const char *token);
 
 static void give_up(struct recovery *r, const struct cl_err *err)
 {
@@ -45,6 +49,19 @@ static enum phase phase_of(enum books_state state)
         return PHASE_ENDED;
     }
     return PHASE_ENDED;
+}
+
+/* Of one that has been started: what runs it. */
+static void restore_start(struct unit *u, const struct books_unit *row)
+{
+    Cloche__V1__StartRecord *m = cloche__v1__start_record__unpack(NULL, row->start_n, row->start);
+    u->started_wall_ns = row->started_ms * CL_NS_PER_MS;
+    if (!m)
+        return; /* its worker knows */
+    (void)snprintf(u->vm, sizeof u->vm, "%s", m->vm);
+    (void)snprintf(u->driver, sizeof u->driver, "%s", m->driver);
+    u->separation = m->guest_separation;
+    pb_free(&m->base);
 }
 
 static int restore(struct sched *s, const struct books_unit *row, struct cl_err *err)
@@ -70,6 +87,8 @@ static int restore(struct sched *s, const struct books_unit *row, struct cl_err 
     u->fence = row->fence;
     u->attempt = row->attempt;
     u->created_ns = row->created_us * CL_NS_PER_US;
+    if (u->started)
+        restore_start(u, row);
     if (unit_set_lease(u, row->lease, err) < 0)
         return -1;
     (void)snprintf(u->worker_id, sizeof u->worker_id, "%s", row->worker);
@@ -101,26 +120,59 @@ static void on_units(const struct books_unit *rows, size_t n, const char *next,
         else
             r->units++;
     }
-    if (!next[0])
+    if (next[0])
+        read_live(r, next);
+    else
         next_tenant(r);
-    else if (books_live(r->s->books, r->tenant, next, PAGE, on_units, r, &bad) < 0)
-        give_up(r, &bad);
+}
+
+/* Before this process ends any itself. */
+static void on_ends(const struct books_unit *rows, size_t n, const char *next,
+                    const struct cl_err *err, void *arg)
+{
+    struct recovery *r = arg;
+    if (err) {
+        give_up(r, err);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        ends_tell_recovered(r->s, &rows[i]);
+    r->ends += n;
+    if (next[0])
+        read_ends(r, next);
+    else
+        read_live(r, "");
+}
+
+static void read_live(struct recovery *r, const char *token)
+{
+    const struct books_list page = {.tenant = r->tenant, .token = token, .n = PAGE};
+    struct cl_err err = {0};
+    if (books_live(r->s->books, &page, on_units, r, &err) < 0)
+        give_up(r, &err);
+}
+
+static void read_ends(struct recovery *r, const char *token)
+{
+    const struct books_list page = {.tenant = r->tenant, .token = token, .n = PAGE};
+    struct cl_err err = {0};
+    if (books_unlogged(r->s->books, &page, on_ends, r, &err) < 0)
+        give_up(r, &err);
 }
 
 static void next_tenant(struct recovery *r)
 {
-    struct cl_err err = {0};
     if (r->next_name < r->n_names) {
         memcpy(r->tenant, r->names[r->next_name++], sizeof r->tenant);
-        if (books_live(r->s->books, r->tenant, "", PAGE, on_units, r, &err) < 0)
-            give_up(r, &err);
+        read_ends(r, "");
         return;
     }
     if (r->more_tenants) {
         read_tenants(r);
         return;
     }
-    log_event(LOG_RECOVERED, "units=%zu tenants=%zu", r->units, cl_map_count(r->s->tenants));
+    log_event(LOG_RECOVERED, "units=%zu tenants=%zu ends=%zu", r->units,
+              cl_map_count(r->s->tenants), r->ends);
     r->s->recovered = true;
     sched_serve(r->s);
     units_dispatch_soon(r->s);

@@ -15,6 +15,7 @@
 #include "scheduler/api.h"
 #include "scheduler/bootstrap.h"
 #include "scheduler/drain.h"
+#include "scheduler/ends.h"
 #include "scheduler/fleet.h"
 #include "scheduler/lead.h"
 #include "scheduler/scheduler.h"
@@ -296,7 +297,7 @@ int sched_new(struct cl_loop *loop, const struct sched_options *options, struct 
         cl_timer_init(&s->reap, loop, on_reap, s, err) < 0 ||
         cl_timer_init(&s->moves, loop, on_drain_look, s, err) < 0 ||
         cl_timer_init(&s->health, loop, on_health, s, err) < 0 || open_server(s, err) < 0 ||
-        lead_new(s, &s->lead, err) < 0 || open_links(s, err) < 0)
+        lead_new(s, &s->lead, err) < 0 || ends_new(s, &s->ends, err) < 0 || open_links(s, err) < 0)
         return -1; /* the process ends: nothing outlives it */
     cl_timer_every(&s->reap, REAP_EVERY_MS * CL_NS_PER_MS);
     cl_timer_every(&s->health, HEALTH_EVERY_MS * CL_NS_PER_MS);
@@ -332,6 +333,7 @@ static void resign(struct stopping *x)
 {
     x->resigning = true;
     cl_timer_start(&x->limit, RESIGN_MAX_S * CL_NS_PER_S);
+    ends_flush(x->s->ends); /* afterwards the books do not listen */
     lead_resign(x->s->lead, on_resigned, x);
 }
 
@@ -387,6 +389,7 @@ void sched_free(struct sched *s)
     books_free(s->books);
     lead_free(s->lead);
     audit_producer_free(s->audit);
+    ends_free(s->ends);
     tokens_free(s->tokens);
     metrics_server_free(s->metrics_server);
     metrics_free(s->metrics);

@@ -2,8 +2,7 @@
  *
  *   tenant ──< unit >── worker            unit: a job or a sandbox that has not ended (or just did)
  *                 │         └──< request  request: an ExecCommand without its answer
- *                 └──< follower           follower: a client's stream on it; has a relay to the
- * worker
+ *                 └──< follower           follower: a client's stream on it; has a relay there
  *
  * Owns:    everything here is the scheduler's; it is soft state.  What is promised lies in the
  * books. Thread:  one loop.
@@ -50,6 +49,7 @@ struct unit;
 struct resting;
 struct move;
 struct lead;
+struct ends;
 
 /* --- tenants -------------------------------------------------------------------------------- */
 
@@ -122,13 +122,11 @@ struct unit {
     Cloche__V1__UnitRecord *record; /* owned */
     uint64_t fence;
     uint64_t image_bytes;        /* while it is paused: on its worker's disk */
-    uint64_t kept_until_ns;      /* while it is paused: its image outlives its worker's process, and
-                                    its lease goes on until then without renewals (wall clock); 0 =
-                                    it does not, or nobody has said so yet */
+    uint64_t kept_until_ns;      /* while it is paused: its image outlives its worker, and its lease
+                                    needs no renewals (wall clock); 0 = not so, or not said yet */
     uint64_t used_ns;            /* when the newest call came that needs it to run */
     struct resting *resting;     /* of pause.c: a pause, resume or move under way; NULL = none */
-    struct move *moving;         /* while the books are told that it is on another worker: nobody
-                                    knows where it is */
+    struct move *moving;         /* while the books are told: nobody knows where it is */
     uint64_t stuck_until_ns;     /* it could not be moved away: not tried before then */
     uint64_t unrecorded;         /* of what its user code did: the audit log had no room */
     uint64_t unrecorded_network; /* the same of its network */
@@ -158,6 +156,7 @@ struct sched {
     struct cl_map *tenants, *units, *workers, *relays, *requests, *keys;
     struct cl_map *leases; /* lease id -> unit: of its newest attempt */
     struct lead *lead;     /* owned */
+    struct ends *ends;     /* owned */
     struct cl_timer kick, reap, health, moves;
     uint8_t pepper[32], salt[32]; /* of keys; of redacted arguments in the audit log */
     bool stopping;                /* clients that vanish now did not leave */
@@ -174,8 +173,7 @@ struct sched {
 
 /* --- calls between the files ------------------------------------------------------------------ */
 
-/* tenants.c: the cached tenant, loaded from the books when it is not; NOTFOUND from the callback.
- */
+/* tenants.c: the cached tenant, loaded from the books when it is not; NOTFOUND to the callback. */
 typedef void tenant_fn(void *arg, struct tenant *t, const struct cl_err *err);
 void tenant_get(struct sched *s, const char *name, tenant_fn *fn, void *arg);
 int tenant_cache(struct sched *s, const struct books_tenant *row, struct tenant **ret_tenant,
@@ -236,6 +234,8 @@ void unit_tell(struct unit *u);
 void unit_emit(struct unit *u, enum audit_event ev, const struct audit_field *fields, size_t n);
 /* Borrows from the unit. */
 struct books_hold unit_hold(const struct unit *u);
+/* Tell the books, again perhaps, that user code was started, and in what. */
+void unit_mark_started(struct unit *u);
 /* pause.c: its worker says that its time to live has passed and that it is to be paused. */
 void unit_idle(struct unit *u);
 /* Its worker says whether its VM is at rest; this process and the books follow. */

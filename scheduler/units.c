@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "observability/log.h"
 #include "proto/copy.h"
+#include "scheduler/ends.h"
 #include "scheduler/move.h"
 #include "scheduler/place.h"
 
@@ -78,20 +79,6 @@ void unit_emit(struct unit *u, enum audit_event ev, const struct audit_field *fi
     struct cl_err err = {0};
     if (audit_emit(u->sched->audit, u->tenant->name, ev, fields, n, NULL, NULL, &err) < 0)
         log_event(LOG_AUDIT_REFUSES, "unit=%s text='%s'", u->id, err.text);
-}
-
-static const char *outcome_name(Cloche__V1__Outcome outcome)
-{
-    const ProtobufCEnumValue *v =
-        protobuf_c_enum_descriptor_get_value(&cloche__v1__outcome__descriptor, (int)outcome);
-    return v ? v->name + strlen("OUTCOME_") : "UNKNOWN";
-}
-
-static const char *reason_name(Cloche__V1__Reason reason)
-{
-    const ProtobufCEnumValue *v =
-        protobuf_c_enum_descriptor_get_value(&cloche__v1__reason__descriptor, (int)reason);
-    return v ? v->name + strlen("REASON_") : "UNKNOWN";
 }
 
 /* The log claims no more than the worker has said. */
@@ -175,17 +162,7 @@ static void become_ended(struct unit *u)
     u->tenant->n_units--;
     log_event(LOG_JOB_ENDED, "unit=%s tenant=%s outcome=%s reason=%s", u->id, u->tenant->name,
               outcome_name(r->outcome), reason_name(r->reason));
-    const struct audit_field fields[] = {
-        AUDIT_NUM("attempt", u->attempt),
-        AUDIT_NUM("cpu_ms", r->usage ? r->usage->cpu_ns / CL_NS_PER_MS : 0),
-        AUDIT_NUM("exit", (uint64_t)(uint32_t)r->exit_code),
-        AUDIT_NUM("fence", u->fence),
-        AUDIT_STR("outcome", outcome_name(r->outcome)),
-        AUDIT_STR("reason", reason_name(r->reason)),
-        AUDIT_NUM("signal", (uint64_t)(uint32_t)r->signal),
-        AUDIT_STR("unit", u->id),
-    };
-    unit_emit(u, AUDIT_UNIT_END, fields, CL_COUNT(fields));
+    ends_tell(u);
     metrics_add(s->metrics, METRIC_UNITS_ENDED, u->kind == BOOKS_JOB ? "job" : "sandbox",
                 outcome_name(r->outcome), 1);
     cl_timer_stop(&u->timer);
@@ -682,7 +659,23 @@ void unit_assigned(struct unit *u, const Cloche__V1__AssignAnswer *m, struct wor
 
 static void on_marked(enum books_verdict verdict, const struct cl_err *err, void *arg)
 {
-    (void)verdict, (void)err, (void)arg; /* the worker's own report at the end says it again */
+    (void)verdict, (void)err, (void)arg; /* what follows, a pause or its end, says it again */
+}
+
+void unit_mark_started(struct unit *u)
+{
+    Cloche__V1__StartRecord m = CLOCHE__V1__START_RECORD__INIT;
+    struct books_hold hold = unit_hold(u);
+    struct books_start start;
+    m.version = 1;
+    m.vm = u->vm;
+    m.driver = u->driver;
+    m.guest_separation = u->separation;
+    uint8_t *bytes = pack(&m.base, &start.about_n);
+    start.about = bytes;
+    if (bytes)
+        (void)!books_started(u->sched->books, &hold, &start, on_marked, NULL, NULL);
+    cl_free(bytes);
 }
 
 static void emit_vm_start(struct unit *u, const Cloche__V1__UnitStarted *m)
@@ -692,7 +685,6 @@ static void emit_vm_start(struct unit *u, const Cloche__V1__UnitStarted *m)
     size_t n = grant ? CL_MIN(grant->n_allow, CL_COUNT(allow)) : 0;
     for (size_t i = 0; i < n; i++)
         allow[i] = grant->allow[i];
-    (void)snprintf(u->vm, sizeof u->vm, "%s", m->vm);
     const struct audit_field fields[] = {
         AUDIT_STR("driver", u->driver),
         AUDIT_STR("guest_separation", separation_name(u->separation)),
@@ -719,8 +711,9 @@ static void emit_vm_end(struct unit *u, const Cloche__V1__UnitEnded *m)
         AUDIT_STR("reason", reason_name(m->result->reason)),
         AUDIT_STR("unit", u->id),
         AUDIT_STR("vm", u->vm),
-        AUDIT_NUM("wall_ms",
-                  now > u->started_wall_ns ? (now - u->started_wall_ns) / CL_NS_PER_MS : 0),
+        AUDIT_NUM("wall_ms", u->started_wall_ns && now > u->started_wall_ns
+                                 ? (now - u->started_wall_ns) / CL_NS_PER_MS
+                                 : 0),
         AUDIT_NUM("received_bytes", m->received_bytes),
         AUDIT_NUM("sent_bytes", m->sent_bytes),
     };
@@ -732,17 +725,17 @@ static void emit_vm_end(struct unit *u, const Cloche__V1__UnitEnded *m)
 
 void unit_started(struct unit *u, const Cloche__V1__UnitStarted *m)
 {
-    struct books_hold hold = unit_hold(u);
     if (m->fence != u->fence || u->phase > PHASE_RUNNING || u->started)
         return; /* workers repeat it after each Hello */
     u->phase = PHASE_RUNNING;
     u->started = true;
     u->started_wall_ns = cl_wall_ns();
+    (void)snprintf(u->vm, sizeof u->vm, "%s", m->vm);
     (void)snprintf(u->driver, sizeof u->driver, "%s", m->driver);
     u->separation = m->guest_separation;
     if (u->record->ttl_ns)
         u->expires_wall_ns = u->started_wall_ns + u->record->ttl_ns;
-    (void)!books_started(u->sched->books, &hold, on_marked, NULL, NULL);
+    unit_mark_started(u);
     const struct audit_field fields[] = {AUDIT_NUM("attempt", u->attempt),
                                          AUDIT_NUM("fence", u->fence), AUDIT_STR("unit", u->id),
                                          AUDIT_STR("worker", u->worker_id)};

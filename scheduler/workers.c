@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "observability/log.h"
 #include "scheduler/drain.h"
+#include "scheduler/ends.h"
 #include "scheduler/place.h"
 
 enum {
@@ -361,6 +362,17 @@ static void say_hello(struct worker *w)
     (void)!worker_send(w, &m, NULL);
 }
 
+/* What it says of one; a process that was started anew knows no more than the books. */
+static void note_unit(struct unit *u, const Cloche__V1__RunningUnit *r)
+{
+    if (r->driver[0]) {
+        (void)snprintf(u->driver, sizeof u->driver, "%s", r->driver);
+        u->separation = r->guest_separation;
+    }
+    if (r->expires_unix_ns)
+        u->expires_wall_ns = r->expires_unix_ns;
+}
+
 /* Units that this worker runs and we had not linked to it (we restarted, it did not). */
 static void adopt(struct worker *w, const Cloche__V1__WorkerHello *h)
 {
@@ -378,10 +390,7 @@ static void adopt(struct worker *w, const Cloche__V1__WorkerHello *h)
             continue;
         u->unconfirmed = false;
         (void)snprintf(u->worker_id, sizeof u->worker_id, "%s", w->id);
-        (void)snprintf(u->driver, sizeof u->driver, "%s", r->driver);
-        u->separation = r->guest_separation;
-        if (r->expires_unix_ns)
-            u->expires_wall_ns = r->expires_unix_ns;
+        note_unit(u, r);
         if (u->phase == PHASE_ASSIGNING)
             u->phase = PHASE_RUNNING;
         if (u->cancel)
@@ -459,8 +468,7 @@ static void note_running(struct worker *w, const Cloche__V1__RunningUnit *r)
     struct unit *u = unit_find_lease(w->sched, r->lease_id, r->fence);
     if (!u)
         return;
-    if (r->expires_unix_ns)
-        u->expires_wall_ns = r->expires_unix_ns;
+    note_unit(u, r);
     if (strcmp(u->worker_id, w->id) == 0)
         unit_rest_told(u, r);
 }
@@ -551,13 +559,6 @@ void worker_unit_ended(struct worker *w, const Cloche__V1__UnitEnded *e)
         ack_unknown(w, e);
 }
 
-static const char *outcome_text(Cloche__V1__Outcome o)
-{
-    const ProtobufCEnumValue *v =
-        protobuf_c_enum_descriptor_get_value(&cloche__v1__outcome__descriptor, (int)o);
-    return v ? v->name + strlen("OUTCOME_") : "UNKNOWN";
-}
-
 static void hex_of(const Cloche__V1__StreamTotal *t, char out[static 65])
 {
     out[0] = '\0';
@@ -578,7 +579,7 @@ static void on_exec_changed(struct worker *w, const Cloche__V1__ExecChanged *c)
     const struct audit_field fields[] = {
         AUDIT_STR("exec", c->exec_id),
         AUDIT_NUM("exit", (uint64_t)(uint32_t)r->exit_code),
-        AUDIT_STR("outcome", outcome_text(r->outcome)),
+        AUDIT_STR("outcome", outcome_name(r->outcome)),
         AUDIT_NUM("signal", (uint64_t)(uint32_t)r->signal),
         AUDIT_NUM("stderr_bytes", r->stderr ? r->stderr->bytes : 0),
         AUDIT_STR("stderr_sha256", errs),

@@ -16,12 +16,14 @@
 
 #include "base/clock.h"
 #include "base/id.h"
+#include "redis/books_recover.h"
 #include "redis/books_registry.h"
 #include "tests/integration/redis/server.h"
 
 static struct server server;
 static struct cl_loop *loop;
 static struct books *books;
+static const struct books_start how = {"how", 3};
 
 /* What the last callback said. */
 static struct {
@@ -33,7 +35,7 @@ static struct {
     bool created;
     size_t n;
     struct books_unit unit[8];
-    char spec[64], terminal[64], next[64];
+    char spec[64], start[64], terminal[64], next[64];
     struct books_usage usage;
     struct books_drift drift;
     struct books_tenant tenant;
@@ -102,6 +104,9 @@ static inline void on_units(const struct books_unit *rows, size_t n, const char 
     if (n > 0 && rows[0].spec)
         (void)snprintf(got.spec, sizeof got.spec, "%.*s", (int)rows[0].spec_n,
                        (const char *)rows[0].spec);
+    if (n > 0 && rows[0].start)
+        (void)snprintf(got.start, sizeof got.start, "%.*s", (int)rows[0].start_n,
+                       (const char *)rows[0].start);
     if (n > 0 && rows[0].terminal)
         (void)snprintf(got.terminal, sizeof got.terminal, "%.*s", (int)rows[0].terminal_n,
                        (const char *)rows[0].terminal);
@@ -202,7 +207,7 @@ static inline void start(const char *tenant, char id[static CL_ID_MAX],
     reserve(tenant, id, lease, ttl_ms);
     assert_int_equal(got.err.code, CL_OK);
     struct books_hold h = hold(tenant, id, lease);
-    wait_answer(books_started(books, &h, on_verdict, NULL, NULL));
+    wait_answer(books_started(books, &h, &how, on_verdict, NULL, NULL));
     assert_int_equal(got.verdict, BOOKS_ACCEPTED);
 }
 

@@ -67,9 +67,9 @@ static void test_a_job_goes_from_admission_to_its_terminal_record(void **state)
     assert_true(got.reserved.replay);
     assert_true(got.reserved.fence == fence);
     struct books_hold h = hold("acme", id, lease);
-    wait_answer(books_started(books, &h, on_verdict, NULL, NULL));
+    wait_answer(books_started(books, &h, &how, on_verdict, NULL, NULL));
     assert_int_equal(got.verdict, BOOKS_ACCEPTED);
-    wait_answer(books_started(books, &h, on_verdict, NULL, NULL));
+    wait_answer(books_started(books, &h, &how, on_verdict, NULL, NULL));
     assert_int_equal(got.verdict, BOOKS_ALREADY);
     wait_answer(books_usage(books, "acme", on_usage, NULL, NULL));
     assert_int_equal(got.usage.held[BOOKS_MEM], 256);
@@ -93,6 +93,9 @@ static void test_a_job_goes_from_admission_to_its_terminal_record(void **state)
     assert_int_equal(got.unit[0].outcome, 1);
     assert_string_equal(got.unit[0].worker, "wrk_1");
     assert_string_equal(got.spec, "the spec");
+    assert_string_equal(got.start, "how");
+    assert_true(got.unit[0].started_ms * 1000 >= got.unit[0].created_us - 1000 &&
+                got.unit[0].started_ms * 1000 <= got.unit[0].changed_us);
     assert_string_equal(got.terminal, "gone");
     wait_answer(books_usage(books, "acme", on_usage, NULL, NULL));
     assert_int_equal(got.usage.held[BOOKS_MEM], 0);
@@ -282,14 +285,62 @@ static void test_lists_are_paged_newest_first_and_filtered(void **state)
     req.kind = BOOKS_SANDBOX;
     wait_answer(books_list(books, &req, on_units, NULL, NULL));
     assert_int_equal(got.n, 0);
-    wait_answer(books_live(books, "list", "", 3, on_units, NULL, NULL));
+    wait_answer(books_live(books, &(struct books_list){.tenant = "list", .token = "", .n = 3},
+                           on_units, NULL, NULL));
     assert_int_equal(got.n, 3);
     assert_string_equal(got.spec, "the spec");
     (void)snprintf(token, sizeof token, "%s", got.next);
-    wait_answer(books_live(books, "list", token, 3, on_units, NULL, NULL));
+    wait_answer(books_live(books, &(struct books_list){.tenant = "list", .token = token, .n = 3},
+                           on_units, NULL, NULL));
     assert_int_equal(got.n, 1);
     wait_answer(books_get(books, "acme", id[0], 0, on_units, NULL, NULL));
     assert_int_equal(got.err.code, CL_E_NOTFOUND); /* another tenant's */
+}
+
+static void unlogged(const char *after, size_t n)
+{
+    const struct books_list page = {.tenant = "ends", .token = after, .n = n};
+    wait_answer(books_unlogged(books, &page, on_units, NULL, NULL));
+}
+
+static void test_an_end_is_told_again_until_the_log_has_it(void **state)
+{
+    (void)state;
+    char id[3][CL_ID_MAX], lease[CL_ID_MAX];
+    put_tenant("ends", 10, 0, 100);
+    for (int i = 0; i < 3; i++) {
+        admit("ends", id[i]);
+        (void)usleep(2000);
+    }
+    unlogged("", 5);
+    assert_int_equal(got.n, 0);
+    cl_id_new("lease", lease);
+    reserve("ends", id[0], lease, 30000);
+    struct books_hold h = hold("ends", id[0], lease);
+    wait_answer(books_finish(books, &h, &ended, on_verdict, NULL, NULL));
+    wait_answer(books_end_unleased(books, "ends", id[1], &ended, on_verdict, NULL, NULL));
+    unlogged("", 1);
+    assert_int_equal(got.n, 1);
+    assert_string_equal(got.unit[0].id, id[0]);
+    assert_true(got.unit[0].fence == h.fence && got.unit[0].attempt == 1);
+    assert_string_equal(got.terminal, "gone");
+    assert_string_equal(got.next, id[0]);
+    unlogged(id[0], 5);
+    assert_int_equal(got.n, 1);
+    assert_string_equal(got.unit[0].id, id[1]);
+    const char nobodys[2][CL_ID_MAX] = {"job_01m8erfm12xfvv0jxj1qhm4tr4"}; /* "" is no id */
+    struct books_ids units = {"ends", nobodys, 1};
+    wait_answer(books_logged(books, &units, on_done, NULL, NULL));
+    assert_int_equal(got.err.code, CL_OK);
+    units = (struct books_ids){"ends", (const char(*)[CL_ID_MAX])id, 2};
+    wait_answer(books_logged(books, &units, on_done, NULL, NULL));
+    unlogged("", 5);
+    assert_int_equal(got.n, 0);
+    units.n = 0;
+    assert_int_equal(books_logged(books, &units, on_done, NULL, NULL), -1);
+    units = (struct books_ids){"ends", nobodys, 2};
+    assert_int_equal(books_logged(books, &units, on_done, NULL, NULL), -1);
+    check_books_close("ends");
 }
 
 static void test_cancel_marks_a_queued_job_so_that_it_is_not_reserved(void **state)
@@ -450,6 +501,7 @@ int main(void)
         cmocka_unit_test(test_admission_reserves_at_once_when_it_may_and_nobody_waits),
         cmocka_unit_test(test_an_expired_lease_is_reported_until_someone_decides),
         cmocka_unit_test(test_lists_are_paged_newest_first_and_filtered),
+        cmocka_unit_test(test_an_end_is_told_again_until_the_log_has_it),
         cmocka_unit_test(test_cancel_marks_a_queued_job_so_that_it_is_not_reserved),
         cmocka_unit_test(test_keys_live_in_their_tenant_and_go_with_it),
         cmocka_unit_test(test_workers_tokens_and_audit_heads_are_kept),

@@ -57,7 +57,7 @@ static bool renewed(const struct books_hold *h)
 static void expect_stale(const struct books_hold *h)
 {
     assert_false(renewed(h));
-    wait_answer(books_started(books, h, on_verdict, NULL, NULL));
+    wait_answer(books_started(books, h, &how, on_verdict, NULL, NULL));
     assert_int_equal(got.verdict, BOOKS_STALE);
     pause_kept(h, 60000);
     assert_int_equal(got.verdict, BOOKS_STALE);
@@ -137,7 +137,7 @@ static void test_only_a_paused_unit_that_is_to_go_on_is_moved(void **state)
     reserve("move3", m.id, m.lease, 30000);
     m.from = hold("move3", m.id, m.lease);
     expect_move_refused(&m, CL_E_STATE);
-    wait_answer(books_started(books, &m.from, on_verdict, NULL, NULL));
+    wait_answer(books_started(books, &m.from, &how, on_verdict, NULL, NULL));
     expect_move_refused(&m, CL_E_STATE);
     pause_kept(&m.from, 0);
     resume_for(&m.from, false, 30000);

@@ -261,7 +261,7 @@ static void start(struct unit *u)
     struct books_rest early = {.disk_mib = 1, .force = true};
     wait_answer(books_pause(books, &h, &early, on_verdict, NULL, NULL));
     CL_ASSERT(got_err.code == CL_E_STATE);
-    wait_answer(books_started(books, &h, on_verdict, NULL, NULL));
+    wait_answer(books_started(books, &h, &(struct books_start){"how", 3}, on_verdict, NULL, NULL));
     CL_ASSERT(got_err.code == CL_OK);
     u->started = true;
 }

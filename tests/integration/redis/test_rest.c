@@ -57,7 +57,8 @@ static void test_a_paused_unit_is_renewed_listed_cancelled_and_ended_as_any(void
     struct books_pair pair = {"rest2", lease, h.fence};
     wait_answer(books_renew(books, &pair, 1, 30000, on_renew, NULL, NULL));
     assert_int_equal(got.held[0], 1);
-    wait_answer(books_started(books, &h, on_verdict, NULL, NULL)); /* said again after a Hello */
+    wait_answer(
+        books_started(books, &h, &how, on_verdict, NULL, NULL)); /* said again after a Hello */
     assert_int_equal(got.verdict, BOOKS_ALREADY);
     assert_int_equal(state_of("rest2", id), BOOKS_PAUSED);
     struct books_list req = {.tenant = "rest2", .kind = BOOKS_JOB, .token = "", .n = 5};
@@ -67,7 +68,8 @@ static void test_a_paused_unit_is_renewed_listed_cancelled_and_ended_as_any(void
     req.states = 1u << BOOKS_PAUSED;
     wait_answer(books_list(books, &req, on_units, NULL, NULL));
     assert_int_equal(got.n, 1);
-    wait_answer(books_live(books, "rest2", "", 5, on_units, NULL, NULL));
+    wait_answer(books_live(books, &(struct books_list){.tenant = "rest2", .token = "", .n = 5},
+                           on_units, NULL, NULL));
     assert_int_equal(got.n, 1);
     assert_int_equal(got.unit[0].state, BOOKS_PAUSED);
     wait_answer(books_cancel(books, "rest2", id, on_units, NULL, NULL));
@@ -90,7 +92,7 @@ static void test_pause_and_resume_are_refused_by_quota_state_and_fence(void **st
     struct books_hold ha = hold("rest3", a, la), wrong = ha;
     pause_unit(&ha, 300, true);
     assert_int_equal(got.err.code, CL_E_STATE); /* its user code has not started */
-    wait_answer(books_started(books, &ha, on_verdict, NULL, NULL));
+    wait_answer(books_started(books, &ha, &how, on_verdict, NULL, NULL));
     wrong.fence++;
     pause_unit(&wrong, 300, false);
     assert_int_equal(got.verdict, BOOKS_STALE);

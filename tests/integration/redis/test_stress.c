@@ -398,7 +398,7 @@ static int step_held(struct slot *s)
     if (!s->ending && rnd(s->phase == RESTS ? 4 : 40) == 0)
         return move(s);
     if (r < 15)
-        return books_started(s->books, &h, on_started, s, NULL);
+        return books_started(s->books, &h, &(struct books_start){"how", 3}, on_started, s, NULL);
     if (r < 30)
         return books_renew(s->books, pairs, 2, TTL_LONG_MS, on_renew, s, NULL);
     if (r < 40) {
