@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "gateway/http_priv.h"
+#include "mcp/message.h"
 
 /* A call that takes longer is answered as a stream, which the client can close to cancel it and
  * which keeps proxies awake. */
@@ -72,7 +73,8 @@ void exchange_refuse(struct exchange *x, int status, const char *text)
 {
     char json[512];
     int n = snprintf(json, sizeof json,
-                     "{\"jsonrpc\":\"2.0\",\"error\":{\"code\":-32600,\"message\":\"%s\"}}", text);
+                     "{\"jsonrpc\":\"2.0\",\"error\":{\"code\":%d,\"message\":\"%s\"}}",
+                     status < 500 ? MCP_E_REQUEST : MCP_E_INTERNAL, text);
     exchange_answer(
         x, &(struct answer){
                .status = status, .type = "application/json", .data = json, .n = (size_t)n});

@@ -28,7 +28,7 @@ static void refuse(struct mcp_call *c, int http, const char *authenticate, const
                    authenticate ? authenticate : "",
                    more && more[0] ? more : ", scope=\"run read\"");
     json_t *body = json_pack("{s:s, s:n, s:{s:i, s:s}}", "jsonrpc", "2.0", "id", "error", "code",
-                             MCP_E_REQUEST, "message", text);
+                             http < 500 ? MCP_E_REQUEST : MCP_E_INTERNAL, "message", text);
     if (c->msg.id)
         (void)json_object_set(body, "id", (json_t *)(uintptr_t)c->msg.id);
     bool is_silent = c->msg.kind == MCP_NOTIFICATION;

@@ -12,7 +12,7 @@
 
 enum {
     ENDS_MAX = 65536,
-    FLUSH_MS = 100,  /* at most so many calls of the books as that makes, for each tenant */
+    FLUSH_MS = 25,   /* at most so many calls of the books as that makes, for each tenant */
     AGAIN_MS = 1000, /* they did not answer */
 };
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """kill -9 (and SIGSTOP) of each process under load: nothing acknowledged is lost, nothing lives on."""
 import collections
-import json
 import os
 import signal
 import sys
@@ -68,16 +67,6 @@ class Load:
         return in_parallel(get, self.acknowledged, 8)
 
 
-def terminal_records(c):
-    """{job: number of unit.end records} of the audit log."""
-    counts = collections.Counter()
-    for row in c.audit_records("tenant"):
-        if "unit.end" in json.dumps(row):
-            fields = row.get("fields") or row.get("data") or row
-            counts[fields.get("unit")] += 1
-    return counts
-
-
 def judge(c, load, name, may_fail=()):
     jobs = load.jobs()
     lost = [pair[1] for pair, job in zip(load.acknowledged, jobs) if not isinstance(job, pb.Job)]
@@ -88,7 +77,7 @@ def judge(c, load, name, may_fail=()):
            if isinstance(j, pb.Job) and j.result.outcome != pb.OUTCOME_EXITED and pb.Reason.Name(j.result.reason) not in may_fail]
     check(f"{name}: they end well", not bad, collections.Counter(bad))
     ids = {job_id for _, job_id in load.acknowledged}
-    twice = until(lambda: not [i for i in ids if terminal_records(c)[i] != 1], 3) or {i: terminal_records(c)[i] for i in ids if terminal_records(c)[i] != 1}
+    twice = until(lambda: set(c.unit_ends(ids).values()) == {1}, 3) or {i: n for i, n in c.unit_ends(ids).items() if n != 1}
     check(f"{name}: each has exactly one end in the audit log", twice is True, twice)
     held = until(lambda: not c.held(), 20)
     check(f"{name}: every lease is given back", held, c.held())

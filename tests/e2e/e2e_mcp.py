@@ -605,6 +605,21 @@ def the_product_has_no_fixtures(c):
 
 
 @suite.scenario
+def without_a_scheduler(c):
+    known, fresh = agent(c, "known"), agent(c, "fresh")
+    equal("one works", known.call("tools/list").status, 200)
+    c.scheduler.kill()
+    got = fresh.call("tools/list")
+    equal("who cannot be known now hears that it is not his fault", (got.status, got.code), (503, -32603))
+    check("… and why", "scheduler" in got.error["message"] or "connect" in got.error["message"], got.error)
+    got = until(lambda: known.tool("exec", command="true"), 5)
+    check("who is known hears it, too", got.failed and "again" in got.text, got.text)
+    c.scheduler.start()
+    c.await_answer()
+    check("afterwards both work", until(lambda: fresh.call("tools/list").status == 200 and not known.tool("exec", command="true").failed, 30))
+
+
+@suite.scenario
 def nothing_is_kept(c):
     keys = {name: c.key(name).secret for name in c.tenant_names()}
     for key in keys.values():

@@ -113,14 +113,6 @@ def rows_of_schedulers(c, **kw):
     return rows["schedulers"] if isinstance(rows, dict) else rows
 
 
-def ends(c, ids):
-    """{unit: how many ends of it the audit log has}; what a later scheduler tells from the books counts where nobody else told it."""
-    told = [r["fields"] for r in c.audit_records() if r["event"] == "unit.end"]
-    first_hand = collections.Counter(f["unit"] for f in told if not f.get("recovered"))
-    recovered = {f["unit"] for f in told if f.get("recovered")}
-    return {i: first_hand[i] or int(i in recovered) for i in ids}
-
-
 class Work:
     """What runs, waits and rests meanwhile, and what is said of it afterwards."""
 
@@ -163,8 +155,8 @@ class Work:
         check("the jobs that ran and those that waited end", until(lambda: set(self.states()) == {"ENDED"}, 60), self.states())
         results = [self.job(j) for j in self.jobs]
         check("… well, in their first attempt", all((r.result.outcome, r.attempt) == (pb.OUTCOME_EXITED, 1) for r in results), results)
-        once = until(lambda: set(ends(self.c, self.jobs).values()) == {1}, 10)
-        check("… once, as the audit log tells", once, ends(self.c, self.jobs))
+        once = until(lambda: set(self.c.unit_ends(self.jobs).values()) == {1}, 10)
+        check("… once, as the audit log tells", once, self.c.unit_ends(self.jobs))
         again(self.asleep.resume)
         equal("the paused one is as it was", again(self.asleep.exec, "sh", "-c", "sha256sum < data").out, self.sum)
         for box in (*self.boxes, self.asleep):
@@ -288,7 +280,7 @@ def stand_still(c, seconds):
     sender.join(soon(30))
     check("what it was asked failed", len(sent) == len(calls) and "OK" not in sent, sent)
     equal("the job that both were asked for is one", listed("with-key"), [job])
-    check("… and ended once", until(lambda: ends(c, [job])[job] == 1, 20), ends(c, [job]))
+    check("… and ended once", until(lambda: c.unit_ends([job])[job] == 1, 20), c.unit_ends([job]))
     equal("what only the old one was asked for is not there", (listed("no-key"), "ghost" in c.tenant_names()), ([], False))
     boxes = c.admin.sandboxes.List(pb.SandboxServiceListRequest(labels=[label("ghost")], include_ended=True)).sandboxes
     equal("… nor a sandbox", len(boxes), 0)
@@ -425,10 +417,10 @@ def back_and_forth(c):
     check("nothing went wrong", not any(load.wrong for load in loads), [load.wrong[:2] for load in loads])
     left = [(load.n, u) for load in loads for u in load.units if not load.has_ended(u)]
     equal("each has ended", left, [])
-    once = until(lambda: set(ends(c, units).values()) == {1}, 20)
+    once = until(lambda: set(c.unit_ends(units).values()) == {1}, 20)
     recovered = {r["fields"]["unit"] for r in c.audit_records() if r["event"] == "unit.end" and r["fields"].get("recovered")}
     print(f"     the ends of {len(recovered & set(units))} are told from the books, after their scheduler was killed")
-    check("each has its end in the audit log", once, {u: n for u, n in ends(c, units).items() if n != 1})
+    check("each has its end in the audit log", once, {u: n for u, n in c.unit_ends(units).items() if n != 1})
     known = {u for load in loads for u in load.units}
     made = {r["fields"].get("unit") for r in c.audit_records() if r["event"] == "unit.admit" and r.get("stream", "").endswith(tuple(f"load{n}" for n in range(4)))}
     check("and there were no others", made <= known, made - known)

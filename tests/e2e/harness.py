@@ -10,6 +10,7 @@ so that several run side by side.  Environment:
     CLOCHE_TIME_FACTOR  how much longer to wait on a slow machine (1)
 """
 import atexit
+import collections
 import contextlib
 import fcntl
 import functools
@@ -770,6 +771,13 @@ class Cluster:
                 with contextlib.suppress(ValueError):
                     rows.append(json.loads(line))
         return rows
+
+    def unit_ends(self, ids):
+        """{unit: how many ends of it the log has}; what a later scheduler told from the books counts where no other told it."""
+        told = [r["fields"] for r in self.audit_records() if r["event"] == "unit.end"]
+        first_hand = collections.Counter(f["unit"] for f in told if not f.get("recovered"))
+        recovered = {f["unit"] for f in told if f.get("recovered")}
+        return {i: first_hand[i] or int(i in recovered) for i in ids}
 
     def verify_audit(self):
         """(exit status, text) of the verifier over the audit log; the worst, when there are several."""
