@@ -193,6 +193,8 @@ static void unit_life(const struct fact *f)
         add_text(n, "%s %s", by[0] ? " by" : ",", by[0] ? by : reason);
     if (to[0])
         add_text(n, " to %s", to);
+    if (json_object_get(f->fields, "recovered"))
+        add_text(n, " (told again: a scheduler had died)");
 }
 
 static json_t *exec_node(const struct fact *f)

@@ -95,13 +95,15 @@ static void test_ends_are_told_where_it_began(void **state)
                        "\"received_bytes\":0}"},
         {"guest.count", "{\"seen\":9,\"recorded\":7,\"over\":2,\"lost\":0,\"missing\":0}"},
         {"unit.end", "{\"outcome\":\"CANCELLED\",\"reason\":\"REQUESTED\"}"},
+        {"unit.end", "{\"outcome\":\"CANCELLED\",\"reason\":\"REQUESTED\",\"recovered\":1}"},
         {"some.event", "{}"},
     };
     SHOWS(rows, "              sbx_1\n" AT "|- network\n" AT "|  |- name a.org\n" AT
                 "|  `- tcp a.org 192.0.2.1 port 443  [closed, sent 1 KiB, received 2 B]\n" AT
                 "|- ports\n" AT "|  `- port 80 by a link of k  [left, sent 1 B, received 0 B]\n" AT
                 "|- user code: 9 seen, 7 recorded, 2 NOT (over the rate 2, lost 0, missing 0)\n" AT
-                "`- end CANCELLED, REQUESTED\n");
+                "|- end CANCELLED, REQUESTED\n" AT
+                "`- end CANCELLED, REQUESTED (told again: a scheduler had died)\n");
 }
 
 static void test_a_terminal_is_not_driven(void **state)
