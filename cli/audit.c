@@ -1,4 +1,5 @@
-/* cli/audit.c - the audit log, read where it lies: tail, query, tree, findings, verify, head.
+/* cli/audit.c - the audit log, read where it lies: tail, query, tree, findings, alarm, verify,
+ * head.
  *
  * Owns:    for one command: cursors into the streams, the lines that matched.
  * Thread:  the only one; blocks on the disk.
@@ -15,6 +16,7 @@
 #include "audit/verify.h"
 #include "base/mem.h"
 #include "base/own.h"
+#include "cli/alarm.h"
 #include "cli/detect.h"
 #include "cli/output.h"
 #include "cli/paths.h"
@@ -344,21 +346,60 @@ static void print_finding(const struct cli_opts *o, const struct finding *f)
                  value, f->what, f->then);
 }
 
-/* With `show` each finding of `least` severity is printed as it is made. */
+/* Who follows gets each finding of `least` severity as it is made: the alarm, else stdout. */
 struct feeding {
     struct detect *d;
     const struct cli_opts *o;
     enum detect_severity least;
-    bool show;
+    struct alarm *alarm; /* or NULL */
+    struct cl_err err;   /* of it */
+    uint64_t forgotten;  /* of the detections, as was said */
 };
+
+static void raise_alarm(struct feeding *f, const struct finding *made)
+{
+    json_t *row = finding_json(made);
+    if (f->err.code == CL_OK)
+        (void)!alarm_raise(f->alarm, made, row, &f->err);
+    json_decref(row);
+}
 
 static void feed_one(void *arg, const struct audit_record *r, const json_t *fields)
 {
-    const struct feeding *f = arg;
+    struct feeding *f = arg;
     struct detect_record record = {r->stream, r->ts, r->event, r->seq, fields};
     const struct finding *made = detect_feed(f->d, &record);
-    if (made && f->show && made->severity >= f->least)
+    if (f->alarm)
+        alarm_see(f->alarm, &record);
+    if (!made || made->severity < f->least)
+        return;
+    if (f->alarm)
+        raise_alarm(f, made);
+    else if (f->o->follow)
         print_finding(f->o, made);
+}
+
+/* Until stdout is gone, or the state of the alarm cannot be written. */
+static int follow_findings(struct reader *rd, struct feeding *f, struct cl_err *err)
+{
+    while (fflush(stdout) == 0) {
+        drop_hits(rd);
+        if (f->alarm && alarm_settle(f->alarm, err) < 0)
+            return -1;
+        if (detect_forgotten(f->d) > 2 * f->forgotten) {
+            f->forgotten = detect_forgotten(f->d);
+            cli_say("%" PRIu64 " things that count together had no room to be remembered",
+                    f->forgotten);
+        }
+        (void)usleep(FOLLOW_US);
+        if (read_all(rd, err) < 0 || each_hit(rd, feed_one, f, err) < 0)
+            return -1;
+        if (f->err.code != CL_OK) {
+            *err = f->err;
+            return -1;
+        }
+    }
+    return 0;
 }
 
 static int by_severity(const void *a, const void *b)
@@ -390,24 +431,20 @@ static size_t show_findings(const struct cli_opts *o, const struct detect *d,
     return n;
 }
 
-static int find(struct reader *rd, enum detect_severity least, size_t *ret_n, struct cl_err *err)
+static int find(struct reader *rd, enum detect_severity least, struct alarm *alarm, size_t *ret_n,
+                struct cl_err *err)
 {
     CL_AUTO(detect_freep) struct detect *d = NULL;
     if (detect_new(&d, err) < 0)
         return -1;
-    struct feeding f = {d, rd->o, least, rd->o->follow};
+    struct feeding f = {.d = d, .o = rd->o, .least = least, .alarm = alarm};
+    if (rd->o->follow)
+        detect_follow(d);
     if (read_all(rd, err) < 0 || each_hit(rd, feed_one, &f, err) < 0)
         return -1;
-    if (!rd->o->follow) {
-        *ret_n = show_findings(rd->o, d, least);
-        return 0;
-    }
-    while (fflush(stdout) == 0) {
-        drop_hits(rd);
-        (void)usleep(FOLLOW_US);
-        if (read_all(rd, err) < 0 || each_hit(rd, feed_one, &f, err) < 0)
-            return -1;
-    }
+    if (rd->o->follow)
+        return follow_findings(rd, &f, err);
+    *ret_n = show_findings(rd->o, d, least);
     return 0;
 }
 
@@ -420,11 +457,51 @@ static int cmd_findings(const struct cli_opts *o, const struct args *a)
     CL_AUTO(reader_fini) struct reader rd = {0};
     if (o->severity && detect_severity_parse(o->severity, &least, &err) < 0)
         return cli_report_as(&err, EXIT_USAGE);
-    if (reader_init(&rd, o, &err) < 0 || find(&rd, least, &n, &err) < 0)
+    if (reader_init(&rd, o, &err) < 0 || find(&rd, least, NULL, &n, &err) < 0)
         return cli_report(&err);
     if (n == 0 && !o->json)
         cli_say("nothing was found");
     return n > 0 ? EXIT_FOUND : EXIT_OK;
+}
+
+/* In this instance's state, unless the option says. */
+static int alarm_state(const struct cli_opts *o, char out[static PATH_TEXT], struct cl_err *err)
+{
+    struct cli_paths p;
+    if (o->state_file) {
+        (void)snprintf(out, PATH_TEXT, "%s", o->state_file);
+        return 0;
+    }
+    if (paths_resolve(o, &p, err) < 0)
+        return -1;
+    path_join(out, p.state, "alarm.json");
+    return 0;
+}
+
+static int cmd_alarm(const struct cli_opts *o, const struct args *a)
+{
+    struct cl_err err = {0};
+    size_t n = 0;
+    char state[PATH_TEXT], from[CL_RFC3339_LEN];
+    enum detect_severity least = DETECT_MEDIUM;
+    struct cli_opts own = *o;
+    CL_AUTO(alarm_closep) struct alarm *alarm = NULL;
+    CL_AUTO(reader_fini) struct reader rd = {0};
+    own.follow = true;
+    own.since = o->since ? o->since : "0s";
+    if (a->n_tail == 0) {
+        (void)cl_fail(&err, CL_E_INVALID, 0, "name the program that is told: -- PROGRAM [ARG...]");
+        return cli_report_as(&err, EXIT_USAGE);
+    }
+    if (o->severity && detect_severity_parse(o->severity, &least, &err) < 0)
+        return cli_report_as(&err, EXIT_USAGE);
+    if (reader_init(&rd, &own, &err) < 0 || alarm_state(o, state, &err) < 0 ||
+        alarm_open(state, rd.since, a->tail, &alarm, &err) < 0)
+        return cli_report(&err);
+    alarm_read_from(alarm, from);
+    (void)snprintf(rd.since, sizeof rd.since, "%s", from);
+    (void)find(&rd, least, alarm, &n, &err); /* it does not end but by an error */
+    return cli_report(&err);
 }
 
 /* --- tree
@@ -615,6 +692,14 @@ static const struct arg_opt findings_opts[] = {
     {"since", 0, ARG_STRING, OPT(since), "TIME", "2026-01-02, 2026-01-02T03:04:05Z or 10m (ago)"},
     {"until", 0, ARG_STRING, OPT(until), "TIME", "likewise"},
     {"follow", 'f', ARG_FLAG, OPT(follow), NULL, "go on as records come"}};
+static const struct arg_opt alarm_opts[] = {
+    OPT_AUDIT_DIR,
+    OPT_TENANT,
+    {"severity", 0, ARG_STRING, OPT(severity), "high", "low, medium (default) or high, and above"},
+    {"since", 0, ARG_STRING, OPT(since), "TIME",
+     "where there is no state yet: what was found from then on, not from now"},
+    {"state", 0, ARG_STRING, OPT(state_file), "FILE",
+     "what was told (default: alarm.json of this instance's state)"}};
 static const struct arg_opt tree_opts[] = {
     OPT_JSON,
     OPT_AUDIT_DIR,
@@ -659,6 +744,17 @@ const struct cli_command audit_commands[] = {
      "  cloche audit findings --since 1d --severity medium\n"
      "  cloche audit findings -f --json | my-alarm\n",
      SPEC(findings_opts, 0, 0), cmd_findings, false},
+    {"audit alarm", "[OPTIONS] -- PROGRAM [ARG...]", "run a program for each finding",
+     "It follows the log as `audit findings -f` does.  The program gets a line of JSON on its "
+     "stdin, and\n"
+     "CLOCHE_FINDING and CLOCHE_SEVERITY; until it ends with 0 it is run again, later and later.  "
+     "What\n"
+     "it was told is remembered, so a restart neither repeats nor leaves out anything.  Run it as "
+     "a\n"
+     "service, as a user that may read the audit folder (group cloche-audit).\n\n"
+     "  cloche audit alarm -- sh -c 'mail -s \"$CLOCHE_SEVERITY $CLOCHE_FINDING\" ops'\n"
+     "  cloche audit alarm --severity high --since 1d -- /etc/cloche/page\n",
+     SPEC_TAIL(alarm_opts, 0, 0), cmd_alarm, false},
     {"audit verify", "[OPTIONS]", "check that nothing was changed, removed or cut",
      "Exit code 0 when all is well, 1 with the first bad record, 3 for torn bytes at an end, 2 "
      "when it\n"

@@ -55,7 +55,8 @@ struct cli_opts {
     /* worker drain */
     bool undo, no_wait;
     /* audit */
-    const char *dir, *expect_head, *public_key, *event, *unit, *since, *until, *stream, *severity;
+    const char *dir, *expect_head, *public_key, *event, *unit, *since, *until, *stream, *severity,
+        *state_file;
     uint64_t lines;
     /* templates */
     bool update_lock;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/list.h"
 #include "base/map.h"
 #include "base/mem.h"
 
@@ -38,16 +39,37 @@ enum { VALUES_MAX = 32, KEY = DETECT_SUBJECT + 32 };
 
 /* The newest values of one subject. */
 struct window {
+    struct cl_list link; /* of detect->recent */
+    enum detection which;
     char *value[VALUES_MAX]; /* owned */
     int64_t at_s[VALUES_MAX];
-    struct finding *finding; /* borrowed; NULL = not yet */
+    int64_t last_s;          /* the newest that matched */
+    struct finding *finding; /* NULL = not yet; owned by who follows, else by the list */
+    char key[KEY];
+};
+
+/* A unit that made files. */
+struct maker {
+    struct cl_list link;  /* of detect->makers */
+    struct cl_list files; /* of struct made, oldest first */
+    size_t n;
+    char unit[DETECT_SUBJECT];
+};
+
+struct made {
+    struct cl_list link; /* of its maker */
+    char key[DETECT_VALUE];
 };
 
 struct detect {
-    struct cl_map *windows;    /* "rule subject" -> struct window, owned */
-    struct cl_map *files;      /* "unit path" that the unit made -> the map itself */
-    struct finding **findings; /* owned, each */
+    struct cl_map *windows;        /* "rule subject" -> struct window, owned */
+    struct cl_list recent;         /* of these, what was of use longest ago first */
+    struct cl_map *files;          /* "unit path" -> struct made, owned */
+    struct cl_map *makers_by_unit; /* -> struct maker, owned */
+    struct cl_list makers;         /* of these, who made nothing for longest first */
+    struct finding **findings;     /* owned, each */
     size_t n, cap;
+    bool follows;
     uint64_t forgotten;
     const struct finding *made; /* by this record */
 };
@@ -62,26 +84,65 @@ struct fact {
 /* --- windows ------------------------------------------------------------------------------------
  */
 
-static void window_free(struct window *w)
+/* As if nothing had matched yet. */
+static void window_clear(const struct detect *d, struct window *w)
 {
-    for (size_t i = 0; w && i < VALUES_MAX; i++)
+    for (size_t i = 0; i < VALUES_MAX; i++) {
         cl_free(w->value[i]);
+        w->value[i] = NULL;
+    }
+    if (d->follows)
+        cl_free(w->finding);
+    w->finding = NULL;
+}
+
+static void window_free(struct detect *d, struct window *w)
+{
+    (void)cl_map_del(d->windows, w->key);
+    cl_list_unlink(&w->link);
+    window_clear(d, w);
     cl_free(w);
 }
 
-static struct window *window_of(struct detect *d, enum detection which, const char *subject)
+/* What is over by now is no loss, nor is a finding that was told. */
+static void make_room(struct detect *d, int64_t now_s)
 {
-    char key[KEY];
-    (void)snprintf(key, sizeof key, "%d %s", which, subject);
-    struct window *w = cl_map_get(d->windows, key);
-    if (w)
-        return w;
-    w = cl_zalloc(sizeof *w);
+    struct window *w = CL_LIST_ENTRY(d->recent.next, struct window, link);
+    bool is_over = w->finding || now_s - w->last_s > rules[w->which].window_s;
+    d->forgotten += !is_over;
+    window_free(d, w);
+}
+
+static struct window *window_new(struct detect *d, enum detection which, const char *key,
+                                 int64_t now_s)
+{
+    if (cl_map_count(d->windows) == DETECT_SUBJECTS)
+        make_room(d, now_s);
+    struct window *w = cl_zalloc(sizeof *w);
     if (!w || cl_map_put(d->windows, key, w, NULL) < 0) {
         cl_free(w);
         d->forgotten++;
         return NULL;
     }
+    w->which = which;
+    (void)snprintf(w->key, sizeof w->key, "%s", key);
+    cl_list_init(&w->link);
+    return w;
+}
+
+static struct window *window_of(struct detect *d, enum detection which, const char *subject,
+                                int64_t now_s)
+{
+    char key[KEY];
+    (void)snprintf(key, sizeof key, "%d %s", which, subject);
+    struct window *w = cl_map_get(d->windows, key);
+    if (!w && !(w = window_new(d, which, key, now_s)))
+        return NULL;
+    if (d->follows && w->finding && now_s - w->last_s > DETECT_QUIET_S)
+        window_clear(d, w);
+    w->last_s = now_s;
+    cl_list_unlink(&w->link);
+    cl_list_push(&d->recent, &w->link);
     return w;
 }
 
@@ -123,8 +184,8 @@ static struct finding *make(struct detect *d, enum detection which, const char *
                             const struct detect_record *r)
 {
     struct finding *f = cl_zalloc(sizeof *f);
-    if (!f || cl_grow(&d->findings, &d->cap, d->n + 1, DETECT_SUBJECTS, sizeof(struct finding *),
-                      NULL) < 0) {
+    if (!f || (!d->follows && cl_grow(&d->findings, &d->cap, d->n + 1, DETECT_SUBJECTS,
+                                      sizeof(struct finding *), NULL) < 0)) {
         cl_free(f);
         d->forgotten++;
         return NULL;
@@ -139,14 +200,15 @@ static struct finding *make(struct detect *d, enum detection which, const char *
     (void)snprintf(f->subject, sizeof f->subject, "%s", subject);
     (void)snprintf(f->stream, sizeof f->stream, "%s", r->stream);
     (void)snprintf(f->first, sizeof f->first, "%s", r->ts);
-    d->findings[d->n++] = f;
+    if (!d->follows)
+        d->findings[d->n++] = f;
     d->made = f;
     return f;
 }
 
 static void hit(const struct fact *f, enum detection which, const char *subject, const char *value)
 {
-    struct window *w = window_of(f->d, which, subject);
+    struct window *w = window_of(f->d, which, subject, f->at_s);
     if (!w)
         return;
     if (!w->finding && note(w, rules[which].threshold, rules[which].window_s, value, f->at_s) >=
@@ -278,13 +340,99 @@ static void file_key(const struct fact *f, char key[static DETECT_VALUE])
     (void)snprintf(key, DETECT_VALUE, "%s %s", str(f, "unit"), str(f, "path"));
 }
 
+/* --- files that units made ----------------------------------------------------------------------
+ */
+
+static void maker_free_if_idle(struct detect *d, struct maker *m)
+{
+    if (m->n > 0)
+        return;
+    (void)cl_map_del(d->makers_by_unit, m->unit);
+    cl_list_unlink(&m->link);
+    cl_free(m);
+}
+
+static void forget_oldest(struct detect *d, struct maker *m)
+{
+    struct made *oldest = CL_LIST_ENTRY(m->files.next, struct made, link);
+    (void)cl_map_del(d->files, oldest->key);
+    cl_list_unlink(&oldest->link);
+    cl_free(oldest);
+    m->n--;
+}
+
+static struct maker *maker_of(struct detect *d, const char *unit)
+{
+    struct maker *m = cl_map_get(d->makers_by_unit, unit);
+    if (!m && (m = cl_zalloc(sizeof *m)) != NULL) {
+        (void)snprintf(m->unit, sizeof m->unit, "%s", unit);
+        cl_list_init(&m->files);
+        cl_list_init(&m->link);
+        if (cl_map_put(d->makers_by_unit, m->unit, m, NULL) < 0) {
+            cl_free(m);
+            m = NULL;
+        }
+    }
+    if (!m)
+        return NULL;
+    cl_list_unlink(&m->link);
+    cl_list_push(&d->makers, &m->link);
+    return m;
+}
+
+/* Of one unit the oldest makes room; of all, the oldest of the unit that has made nothing for
+ * longest. */
+static void make_room_for_file(struct detect *d, struct maker *m)
+{
+    if (m->n == DETECT_FILES_OF_UNIT) {
+        d->forgotten++;
+        forget_oldest(d, m);
+    } else if (cl_map_count(d->files) == DETECT_FILES) {
+        struct maker *idle = CL_LIST_ENTRY(d->makers.next, struct maker, link);
+        d->forgotten++;
+        forget_oldest(d, idle);
+        if (idle != m)
+            maker_free_if_idle(d, idle);
+    }
+}
+
+static void note_file(struct detect *d, const char *unit, const char *key)
+{
+    if (cl_map_get(d->files, key))
+        return;
+    struct maker *m = maker_of(d, unit);
+    if (m)
+        make_room_for_file(d, m);
+    struct made *file = m ? cl_zalloc(sizeof *file) : NULL;
+    if (!file || cl_map_put(d->files, key, file, NULL) < 0) {
+        cl_free(file);
+        d->forgotten++;
+        if (m)
+            maker_free_if_idle(d, m);
+        return;
+    }
+    (void)snprintf(file->key, sizeof file->key, "%s", key);
+    cl_list_push(&m->files, &file->link);
+    m->n++;
+}
+
 static void wrote(const struct fact *f)
 {
     char key[DETECT_VALUE];
     file_key(f, key);
-    if (json_is_true(json_object_get(f->r->fields, "created")) &&
-        cl_map_put(f->d->files, key, f->d->files, NULL) < 0)
-        f->d->forgotten++;
+    if (json_is_true(json_object_get(f->r->fields, "created")))
+        note_file(f->d, str(f, "unit"), key);
+}
+
+/* Nothing runs in it any more. */
+static void ended(const struct fact *f)
+{
+    struct maker *m = cl_map_get(f->d->makers_by_unit, str(f, "unit"));
+    if (!m)
+        return;
+    while (m->n > 0)
+        forget_oldest(f->d, m);
+    maker_free_if_idle(f->d, m);
 }
 
 static void ran(const struct fact *f)
@@ -370,7 +518,7 @@ static const struct {
     {"guest.write", wrote},           {"guest.exec", ran},     {"vm.start", started},
     {"guest.count", counted},         {"net.count", counted},  {"key.refused", key_refused},
     {"scope.refused", scope_refused}, {"api.call", called},    {"gap", gap},
-    {"recovered", recovered},
+    {"recovered", recovered},         {"unit.end", ended},
 };
 
 /* "2026-01-02T03:04:05..." */
@@ -428,24 +576,38 @@ int detect_new(struct detect **ret_detect, struct cl_err *err)
     CL_AUTO(detect_freep) struct detect *d = cl_zalloc(sizeof *d);
     if (!d)
         return cl_fail(err, CL_E_NOMEM, 0, "detections");
+    cl_list_init(&d->recent);
+    cl_list_init(&d->makers);
     if (cl_map_new(DETECT_SUBJECTS, &d->windows, err) < 0 ||
-        cl_map_new(DETECT_FILES, &d->files, err) < 0)
+        cl_map_new(DETECT_FILES, &d->files, err) < 0 ||
+        cl_map_new(DETECT_FILES, &d->makers_by_unit, err) < 0)
         return -1;
     *ret_detect = CL_STEAL(&d);
     return 0;
 }
 
+void detect_follow(struct detect *d)
+{
+    d->follows = true;
+}
+
 void detect_free(struct detect *d)
 {
-    size_t at = 0;
     if (!d)
         return;
-    for (struct window *w; d->windows && (w = cl_map_next(d->windows, &at, NULL)) != NULL;)
-        window_free(w);
+    while (!cl_list_empty(&d->recent))
+        window_free(d, CL_LIST_ENTRY(d->recent.next, struct window, link));
+    while (!cl_list_empty(&d->makers)) {
+        struct maker *m = CL_LIST_ENTRY(d->makers.next, struct maker, link);
+        while (m->n > 0)
+            forget_oldest(d, m);
+        maker_free_if_idle(d, m);
+    }
     for (size_t i = 0; i < d->n; i++)
         cl_free(d->findings[i]);
     cl_free(d->findings);
     cl_map_free(d->windows);
     cl_map_free(d->files);
+    cl_map_free(d->makers_by_unit);
     cl_free(d);
 }

@@ -5,8 +5,11 @@
  * finding, and what matches later is counted to it.  Records come in the order of their time.  A
  * detection sees what is recorded, no more: `blinded` and `log-gap` tell where that is not all.
  * Owns:    its findings, and what it remembers: a window a detection and subject, the files that a
- * unit made.  DETECT_SUBJECTS and DETECT_FILES bound that; what had no room is counted. Thread:
- * any.  Pure.
+ *          unit made.
+ * Limit:   DETECT_SUBJECTS, DETECT_FILES, and DETECT_FILES_OF_UNIT of these: what was of use
+ * longest ago makes room, and is counted.  Otherwise one tenant that writes many files, or makes
+ *          one connection in each of many jobs, would blind whoever follows to all others.
+ * Thread:  any.  Pure.
  */
 #ifndef CL_CLI_DETECT_H
 #define CL_CLI_DETECT_H
@@ -18,7 +21,14 @@
 #include "base/own.h"
 #include "base/util.h"
 
-enum { DETECT_SUBJECTS = 65536, DETECT_FILES = 65536, DETECT_SUBJECT = 80, DETECT_VALUE = 300 };
+enum {
+    DETECT_SUBJECTS = 65536,
+    DETECT_FILES = 65536,
+    DETECT_FILES_OF_UNIT = 4096,
+    DETECT_SUBJECT = 80,
+    DETECT_VALUE = 300,
+    DETECT_QUIET_S = 3600,
+};
 
 enum detect_severity { DETECT_LOW, DETECT_MEDIUM, DETECT_HIGH };
 
@@ -43,12 +53,15 @@ struct detect_record {
     uint64_t seq;
     const json_t *fields;
 };
+/* From the start, by who follows the log for long: findings are not listed but for the moment in
+ * which they are made, and what comes again after DETECT_QUIET_S is a finding anew. */
+void detect_follow(struct detect *d);
 /* The finding that this record made, until the next call; NULL = none, or one that was there. */
 const struct finding *detect_feed(struct detect *d, const struct detect_record *r);
 size_t detect_count(const struct detect *d);
 /* In the order in which they were made. */
 const struct finding *detect_at(const struct detect *d, size_t i);
-/* What there was no room to remember. */
+/* What there was no room to remember for as long as it counts. */
 uint64_t detect_forgotten(const struct detect *d);
 
 const char *detect_severity_name(enum detect_severity s);

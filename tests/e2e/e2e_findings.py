@@ -92,6 +92,43 @@ def attacks_are(c):
 
 
 @suite.scenario
+def alarms_are_told_once(c):
+    told, state, fails = c.dir / "told", c.dir / "alarm.json", c.dir / "fails"
+
+    def alarm():
+        words = f'cat >> {told}; echo "$CLOCHE_FINDING" >> {told}.names; ! rm {fails} 2> /dev/null'
+        return subprocess.Popen([BUILD / "cloche", "audit", "alarm", "--dir", c.audit_dir, "--state", state, "--severity", "high", "--", "sh", "-c", words],
+                                stderr=subprocess.PIPE, text=True)
+
+    def rows():
+        return [(f["subject"], f["name"]) for f in map(json.loads, told.read_text().splitlines())] if told.exists() else []
+
+    def both(box):
+        return {(box, "kernel-surface"), (box, "cloud-metadata")}
+    first = alarm()
+    check("it is there", until(state.exists, 20))
+    fails.touch()
+    box = program(c.admin, ATTACK)
+    check("both grave ones are told", until(lambda: set(rows()) == both(box), 30), rows())
+    equal("one twice, as the program failed", len(rows()), 3)
+    check("that is noted", until(lambda: f"cloud-metadata {box}" in state.read_text(), 20), state.read_text())
+    first.kill()
+    check("it says why one was told again", "ended with 1" in first.communicate()[1])
+    meanwhile = program(c.admin, ATTACK)
+    second = alarm()
+    check("what came meanwhile is told", until(lambda: both(meanwhile) <= set(rows()), 30), rows())
+    last = program(c.admin, ATTACK)
+    check("… and what comes", until(lambda: both(last) <= set(rows()), 30), rows())
+    equal("nothing twice, and nothing else", sorted(rows()[3:]), sorted(both(meanwhile) | both(last)))
+    names = (c.dir / "told.names").read_text().split()
+    equal("the name is in the environment", names, [name for _, name in rows()])
+    second.send_signal(signal.SIGTERM)
+    second.wait(soon(30))
+    p = subprocess.run([BUILD / "cloche", "audit", "alarm", "--dir", c.audit_dir, "--state", state], capture_output=True, text=True)
+    check("without a program: usage", p.returncode == 2 and "PROGRAM" in p.stderr, (p.returncode, p.stderr))
+
+
+@suite.scenario
 def credentials(c):
     secret = "clk_" + "0" * 16 + "_" + "0" * 64
     guesser = c.client(secret)

@@ -38,7 +38,8 @@ static const struct finding *feed(int second, const char *event, const char *fmt
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    (void)snprintf(ts, sizeof ts, "2026-01-02T03:%02d:%02d.000000Z", second / 60, second % 60);
+    (void)snprintf(ts, sizeof ts, "2026-01-02T%02d:%02d:%02d.000000Z", 3 + second / 3600,
+                   second / 60 % 60, second % 60);
     json_t *fields = json_loads(text, 0, NULL);
     assert_non_null(fields);
     struct detect_record r = {"tenant/a", ts, event, ++seq, fields};
@@ -185,6 +186,80 @@ static void test_what_has_no_room_is_counted(void **state)
     assert_int_equal(detect_forgotten(d), 10);
 }
 
+static const struct finding *scan(int second, const char *unit)
+{
+    const struct finding *f = NULL;
+    for (int i = 0; i < 20; i++)
+        f = feed(second, "guest.connect", "{\"address\":\"192.0.2.1\",\"port\":%d,\"unit\":\"%s\"}",
+                 i, unit);
+    return f;
+}
+
+static void test_who_follows_for_long_is_not_blinded(void **state)
+{
+    (void)state;
+    detect_follow(d);
+    for (int i = 0; i < DETECT_SUBJECTS + 100; i++) /* in each a connection, and that was it */
+        assert_null(feed(i / 100, "guest.connect",
+                         "{\"address\":\"192.0.2.1\",\"port\":443,\"unit\":\"u%d\"}", i));
+    assert_non_null(scan(700, "new"));
+    assert_int_equal(detect_forgotten(d), 0);
+    for (int i = 0; i < DETECT_SUBJECTS; i++) /* at once: somebody's must go */
+        (void)feed(701, "guest.connect",
+                   "{\"address\":\"192.0.2.1\",\"port\":443,\"unit\":\"v%d\"}", i);
+    assert_true(detect_forgotten(d) > 0);
+    assert_non_null(scan(702, "newer"));
+    assert_int_equal(detect_count(d), 0);
+}
+
+static void test_what_comes_again_is_told_again(void **state)
+{
+    (void)state;
+    detect_follow(d);
+    assert_non_null(scan(0, "u"));
+    assert_null(scan(600, "u"));
+    assert_null(scan(600 + DETECT_QUIET_S, "u"));
+    const struct finding *f = scan(2 * (600 + DETECT_QUIET_S), "u");
+    assert_non_null(f);
+    assert_int_equal(f->count, 20);
+}
+
+static void make_files(const char *unit, int n)
+{
+    for (int i = 0; i < n; i++)
+        (void)feed(0, "guest.write", "{\"created\":true,\"path\":\"/%d\",\"unit\":\"%s\"}", i,
+                   unit);
+}
+
+static const struct finding *run_file(const char *unit, int i)
+{
+    return feed(1, "guest.exec", "{\"path\":\"/%d\",\"unit\":\"%s\"}", i, unit);
+}
+
+static void test_files_of_one_do_not_hide_those_of_another(void **state)
+{
+    (void)state;
+    char unit[16];
+    make_files("quiet", 1);
+    make_files("busy", 2 * DETECT_FILES);
+    assert_int_equal(detect_forgotten(d), 2 * DETECT_FILES - DETECT_FILES_OF_UNIT);
+    assert_non_null(run_file("quiet", 0));
+    assert_null(run_file("busy", 0)); /* its own oldest made room */
+    assert_non_null(run_file("busy", 2 * DETECT_FILES - 1));
+    for (int i = 0; i < 40; i++) { /* one after the other */
+        (void)snprintf(unit, sizeof unit, "u%d", i);
+        make_files(unit, DETECT_FILES_OF_UNIT);
+        (void)feed(0, "unit.end", "{\"unit\":\"%s\"}", unit);
+    }
+    assert_int_equal(detect_forgotten(d), 2 * DETECT_FILES - DETECT_FILES_OF_UNIT);
+    for (int i = 0; i < 40; i++) { /* at once: who made nothing for longest loses his */
+        (void)snprintf(unit, sizeof unit, "v%d", i);
+        make_files(unit, DETECT_FILES_OF_UNIT);
+    }
+    assert_null(run_file("busy", 2 * DETECT_FILES - 2));
+    assert_non_null(run_file("v39", 0));
+}
+
 static void test_fields_of_any_kind_do_no_harm(void **state)
 {
     (void)state;
@@ -216,6 +291,9 @@ int main(void)
         TEST(test_what_is_not_seen_is_told),
         TEST(test_credentials_that_are_tried),
         TEST(test_what_has_no_room_is_counted),
+        TEST(test_who_follows_for_long_is_not_blinded),
+        TEST(test_what_comes_again_is_told_again),
+        TEST(test_files_of_one_do_not_hide_those_of_another),
         TEST(test_fields_of_any_kind_do_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
