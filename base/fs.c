@@ -223,14 +223,23 @@ void cl_fd_cloexec(int fd)
 
 enum { LISTEN_BACKLOG = 512 };
 
+/* Is there still a process behind the name?  A socket of another type is refused for that, whether
+ * it listens by now, or has no room for a connection, or not; one that nobody has open any more is
+ * refused as unconnected (net/unix/af_unix.c, unix_find_bsd). */
+static bool is_bound(const struct sockaddr_un *addr)
+{
+    CL_AUTO(cl_closep) int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    return fd >= 0 &&
+           (connect(fd, (const struct sockaddr *)addr, sizeof *addr) == 0 || errno == EPROTOTYPE);
+}
+
 int cl_unix_bind(const char *path, mode_t mode, int *ret_fd, struct cl_err *err)
 {
     struct sockaddr_un addr;
     if (unix_address(path, &addr, err) < 0)
         return -1;
-    CL_AUTO(cl_closep) int probe = -1;
-    if (cl_unix_connect(path, &probe, NULL) == 0)
-        return cl_fail(err, CL_E_EXISTS, 0, "another process serves '%s'", path);
+    if (is_bound(&addr))
+        return cl_fail(err, CL_E_EXISTS, 0, "another process serves '%s', or is about to", path);
     if (unlink(path) < 0 && errno != ENOENT)
         return cl_fail(err, CL_E_SYS, errno, "remove stale socket '%s'", path);
     CL_AUTO(cl_closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -330,6 +332,37 @@ static void test_a_file_that_shall_have_no_name_gets_none(void **state)
     assert_int_equal(err.sys, ENOENT);
 }
 
+static void test_a_socket_that_somebody_has_is_not_replaced(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/cloche-base.XXXXXX", path[64];
+    int theirs, mine, full[2];
+    struct cl_err err = {0};
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/s", dir);
+    assert_int_equal(cl_unix_bind(path, 0600, &theirs, NULL), 0);
+    assert_int_equal(cl_unix_connect(path, &mine, NULL), -1); /* it does not listen yet */
+    assert_int_equal(cl_unix_listen(path, 0600, &mine, &err), -1);
+    assert_int_equal(err.code, CL_E_EXISTS);
+    assert_non_null(strstr(err.text, path));
+    assert_int_equal(listen(theirs, 0), 0);
+    for (size_t i = 0; i < CL_COUNT(full); i++) { /* nobody accepts: then there is no room */
+        full[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        struct sockaddr_un at = {.sun_family = AF_UNIX};
+        (void)snprintf(at.sun_path, sizeof at.sun_path, "%s", path);
+        assert_int_equal(connect(full[i], (struct sockaddr *)&at, sizeof at), i == 0 ? 0 : -1);
+    }
+    assert_int_equal(cl_unix_listen(path, 0600, &mine, &err), -1);
+    assert_int_equal(err.code, CL_E_EXISTS);
+    (void)close(theirs); /* as a process that died: its name stays */
+    assert_int_equal(cl_unix_listen(path, 0600, &mine, NULL), 0);
+    (void)close(mine);
+    (void)close(full[0]);
+    (void)close(full[1]);
+    (void)unlink(path);
+    (void)rmdir(dir);
+}
+
 static void test_a_socket_path_that_is_too_long_names_the_remedy(void **state)
 {
     (void)state;
@@ -450,6 +483,7 @@ int main(void)
         cmocka_unit_test(test_a_file_without_a_name_gets_one_once),
         cmocka_unit_test(test_a_name_that_is_anothers_by_now_stays),
         cmocka_unit_test(test_a_file_that_shall_have_no_name_gets_none),
+        cmocka_unit_test(test_a_socket_that_somebody_has_is_not_replaced),
         cmocka_unit_test(test_a_socket_path_that_is_too_long_names_the_remedy),
         cmocka_unit_test(test_flag_beats_variable_beats_file_beats_default),
         cmocka_unit_test(test_a_bad_configuration_line_is_named),
