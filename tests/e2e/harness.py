@@ -812,6 +812,7 @@ class Suite:
     def check(self, sentence, ok, detail=""):
         ok = bool(ok)
         self.passed, self.failed = self.passed + ok, self.failed + (not ok)
+        detail = detail if isinstance(detail, str) else str(detail).replace("\n", " ")  # reports show one line
         print(f"{'ok  ' if ok else 'FAIL'} {sentence}" + (f": {detail}" if detail and not ok else ""), flush=True)
         return ok
 

@@ -349,7 +349,8 @@ def a_drain_goes_on_after_a_restart_of_the_scheduler(c):
         c.await_answer()
         s.w.connect()
         b, = s.more()
-        check("the next scheduler goes on with it", all(s.is_at(box, b, RUNNING if box is not boxes[0] else PAUSED, 30) for box in boxes), s.row())
+        check("the next scheduler goes on with it", all(s.is_at(box, b, RUNNING if box is not boxes[0] else PAUSED, 30) for box in boxes),
+              ([str(box.get()) for box in boxes], list(b.units), s.w.lost, b.lost, s.row()))
         equal("nothing is left", (s.w.units, s.row().sandboxes), ({}, 0))
         s.drain(undo=True)
 
