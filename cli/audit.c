@@ -18,6 +18,7 @@
 #include "base/own.h"
 #include "cli/alarm.h"
 #include "cli/detect.h"
+#include "cli/ocsf.h"
 #include "cli/output.h"
 #include "cli/paths.h"
 #include "cli/tree.h"
@@ -318,8 +319,10 @@ static int cmd_query(const struct cli_opts *o, const struct args *a)
 
 enum { EXIT_FOUND = 3 };
 
-static json_t *finding_json(const struct finding *f)
+static json_t *finding_json(const struct cli_opts *o, const struct finding *f)
 {
+    if (o->ocsf)
+        return ocsf_finding(f);
     return json_pack("{s:s, s:s, s:o, s:I, s:s, s:s, s:o, s:s, s:s, s:s, s:s, s:I}", "severity",
                      detect_severity_name(f->severity), "name", f->name, "subject",
                      out_string(f->subject), "count", (json_int_t)f->count, "first", f->first,
@@ -331,8 +334,8 @@ static json_t *finding_json(const struct finding *f)
 static void print_finding(const struct cli_opts *o, const struct finding *f)
 {
     char subject[DETECT_SUBJECT], value[DETECT_VALUE];
-    if (o->json) {
-        json_t *row = finding_json(f);
+    if (o->json || o->ocsf) {
+        json_t *row = finding_json(o, f);
         (void)json_dumpf(row, stdout, JSON_COMPACT); /* one a line, as records are */
         (void)putchar('\n');
         json_decref(row);
@@ -358,7 +361,7 @@ struct feeding {
 
 static void raise_alarm(struct feeding *f, const struct finding *made)
 {
-    json_t *row = finding_json(made);
+    json_t *row = finding_json(f->o, made);
     if (f->err.code == CL_OK)
         (void)!alarm_raise(f->alarm, made, row, &f->err);
     json_decref(row);
@@ -459,7 +462,7 @@ static int cmd_findings(const struct cli_opts *o, const struct args *a)
         return cli_report_as(&err, EXIT_USAGE);
     if (reader_init(&rd, o, &err) < 0 || find(&rd, least, NULL, &n, &err) < 0)
         return cli_report(&err);
-    if (n == 0 && !o->json)
+    if (n == 0 && !o->json && !o->ocsf)
         cli_say("nothing was found");
     return n > 0 ? EXIT_FOUND : EXIT_OK;
 }
@@ -682,8 +685,13 @@ static int cmd_head(const struct cli_opts *o, const struct args *a)
 static const struct arg_opt tail_opts[] = {
     OPTS_FILTER, {"follow", 'f', ARG_FLAG, OPT(follow), NULL, "show new records as they come"}};
 static const struct arg_opt query_opts[] = {OPTS_FILTER};
+#define OPT_OCSF \
+    { \
+        "ocsf", 0, ARG_FLAG, OPT(ocsf), NULL, "JSON as OCSF's Detection Finding, for a SIEM" \
+    }
 static const struct arg_opt findings_opts[] = {
     OPT_JSON,
+    OPT_OCSF,
     OPT_AUDIT_DIR,
     OPT_TENANT,
     {"severity", 0, ARG_STRING, OPT(severity), "medium",
@@ -693,6 +701,7 @@ static const struct arg_opt findings_opts[] = {
     {"until", 0, ARG_STRING, OPT(until), "TIME", "likewise"},
     {"follow", 'f', ARG_FLAG, OPT(follow), NULL, "go on as records come"}};
 static const struct arg_opt alarm_opts[] = {
+    OPT_OCSF,
     OPT_AUDIT_DIR,
     OPT_TENANT,
     {"severity", 0, ARG_STRING, OPT(severity), "high", "low, medium (default) or high, and above"},
