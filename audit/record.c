@@ -27,6 +27,21 @@ const char *audit_event_name(enum audit_event ev)
     return events[ev].name;
 }
 
+const char *audit_event_fields(enum audit_event ev)
+{
+    CL_ASSERT(ev < AUDIT_EVENT_NR);
+    return events[ev].fields;
+}
+
+bool audit_event_has(enum audit_event ev, const char *field)
+{
+    size_t n = strlen(field);
+    for (const char *at = audit_event_fields(ev); *at; at += strcspn(at, ","), at += *at == ',')
+        if (n > 0 && strcspn(at, ":?") == n && memcmp(at, field, n) == 0)
+            return true;
+    return false;
+}
+
 enum audit_event audit_event_by_name(const char *name, size_t n)
 {
     int ev = 0;

@@ -42,6 +42,9 @@ enum audit_event {
     AUDIT_EVENT_NR
 };
 const char *audit_event_name(enum audit_event ev);
+/* As events.def has them: "name:type,...". */
+const char *audit_event_fields(enum audit_event ev);
+bool audit_event_has(enum audit_event ev, const char *field);
 /* AUDIT_EVENT_NR when unknown. */
 enum audit_event audit_event_by_name(const char *name, size_t n);
 

@@ -6,6 +6,7 @@
  * Needs no running service; as root the files belong to cloche-audit and its group.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,12 +16,15 @@
 #include "audit/files.h"
 #include "audit/verify.h"
 #include "base/mem.h"
+#include "base/buf.h"
+#include "base/fs.h"
 #include "base/own.h"
 #include "cli/alarm.h"
 #include "cli/detect.h"
 #include "cli/ocsf.h"
 #include "cli/output.h"
 #include "cli/paths.h"
+#include "cli/rules.h"
 #include "cli/tree.h"
 #include "cli/values.h"
 
@@ -434,11 +438,24 @@ static size_t show_findings(const struct cli_opts *o, const struct detect *d,
     return n;
 }
 
+/* NULL where none are asked for. */
+static int load_rules(const struct cli_opts *o, struct rules **ret_rules, struct cl_err *err)
+{
+    CL_AUTO(cl_buf_fini) struct cl_buf text;
+    cl_buf_init(&text, RULES_BYTES + 1);
+    if (!o->rules)
+        return 0;
+    if (cl_file_read(AT_FDCWD, o->rules, &text, err) < 0)
+        return -1;
+    return rules_parse(o->rules, (const char *)text.data, text.len, ret_rules, err);
+}
+
 static int find(struct reader *rd, enum detect_severity least, struct alarm *alarm, size_t *ret_n,
                 struct cl_err *err)
 {
+    CL_AUTO(rules_freep) struct rules *own = NULL;
     CL_AUTO(detect_freep) struct detect *d = NULL;
-    if (detect_new(&d, err) < 0)
+    if (load_rules(rd->o, &own, err) < 0 || detect_new(own, &d, err) < 0)
         return -1;
     struct feeding f = {.d = d, .o = rd->o, .least = least, .alarm = alarm};
     if (rd->o->follow)
@@ -689,9 +706,15 @@ static const struct arg_opt query_opts[] = {OPTS_FILTER};
     { \
         "ocsf", 0, ARG_FLAG, OPT(ocsf), NULL, "JSON as OCSF's Detection Finding, for a SIEM" \
     }
+#define OPT_RULES \
+    { \
+        "rules", 0, ARG_STRING, OPT(rules), "FILE", \
+            "rules of your own beside the detections (docs/rules.md)" \
+    }
 static const struct arg_opt findings_opts[] = {
     OPT_JSON,
     OPT_OCSF,
+    OPT_RULES,
     OPT_AUDIT_DIR,
     OPT_TENANT,
     {"severity", 0, ARG_STRING, OPT(severity), "medium",
@@ -702,6 +725,7 @@ static const struct arg_opt findings_opts[] = {
     {"follow", 'f', ARG_FLAG, OPT(follow), NULL, "go on as records come"}};
 static const struct arg_opt alarm_opts[] = {
     OPT_OCSF,
+    OPT_RULES,
     OPT_AUDIT_DIR,
     OPT_TENANT,
     {"severity", 0, ARG_STRING, OPT(severity), "high", "low, medium (default) or high, and above"},

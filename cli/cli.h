@@ -56,6 +56,7 @@ struct cli_opts {
     bool undo, no_wait;
     /* audit */
     bool ocsf;
+    const char *rules;
     const char *dir, *expect_head, *public_key, *event, *unit, *since, *until, *stream, *severity,
         *state_file;
     uint64_t lines;

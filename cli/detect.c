@@ -10,39 +10,34 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "cli/rules.h"
 
-enum detection {
+enum built_in {
 #define DETECTION(id, name, severity, threshold, window_s, technique, what, then) DETECT_##id,
 #include "cli/detections.def"
 #undef DETECTION
     DETECT_NR
 };
 
-static const struct {
-    const char *name;
-    enum detect_severity severity;
-    unsigned threshold;
-    int64_t window_s;
-    const char *technique, *what, *then;
-} rules[DETECT_NR] = {
+static const struct detection built_in[DETECT_NR] = {
 #define DETECTION(id, name, severity, threshold, window_s, technique, what, then) \
-    {name, DETECT_##severity, threshold, window_s, technique, what, then},
+    {name, technique, what, then, DETECT_##severity, threshold, window_s},
 #include "cli/detections.def"
 #undef DETECTION
 };
 
-enum { VALUES_MAX = 32, KEY = DETECT_SUBJECT + 32 };
+enum { KEY = DETECT_SUBJECT + 32 };
 #define DETECTION(id, name, severity, threshold, window_s, technique, what, then) \
-    _Static_assert((threshold) >= 1 && (threshold) <= VALUES_MAX, name);
+    _Static_assert((threshold) >= 1 && (threshold) <= DETECT_OF_MAX, name);
 #include "cli/detections.def"
 #undef DETECTION
 
 /* The newest values of one subject. */
 struct window {
     struct cl_list link; /* of detect->recent */
-    enum detection which;
-    char *value[VALUES_MAX]; /* owned */
-    int64_t at_s[VALUES_MAX];
+    const struct detection *which;
+    char *value[DETECT_OF_MAX]; /* owned */
+    int64_t at_s[DETECT_OF_MAX];
     int64_t last_s;          /* the newest that matched */
     struct finding *finding; /* NULL = not yet; owned by who follows, else by the list */
     char key[KEY];
@@ -62,6 +57,7 @@ struct made {
 };
 
 struct detect {
+    const struct rules *own;       /* borrowed; or NULL */
     struct cl_map *windows;        /* "rule subject" -> struct window, owned */
     struct cl_list recent;         /* of these, what was of use longest ago first */
     struct cl_map *files;          /* "unit path" -> struct made, owned */
@@ -87,7 +83,7 @@ struct fact {
 /* As if nothing had matched yet. */
 static void window_clear(const struct detect *d, struct window *w)
 {
-    for (size_t i = 0; i < VALUES_MAX; i++) {
+    for (size_t i = 0; i < DETECT_OF_MAX; i++) {
         cl_free(w->value[i]);
         w->value[i] = NULL;
     }
@@ -108,12 +104,12 @@ static void window_free(struct detect *d, struct window *w)
 static void make_room(struct detect *d, int64_t now_s)
 {
     struct window *w = CL_LIST_ENTRY(d->recent.next, struct window, link);
-    bool is_over = w->finding || now_s - w->last_s > rules[w->which].window_s;
+    bool is_over = w->finding || now_s - w->last_s > w->which->window_s;
     d->forgotten += !is_over;
     window_free(d, w);
 }
 
-static struct window *window_new(struct detect *d, enum detection which, const char *key,
+static struct window *window_new(struct detect *d, const struct detection *which, const char *key,
                                  int64_t now_s)
 {
     if (cl_map_count(d->windows) == DETECT_SUBJECTS)
@@ -130,11 +126,11 @@ static struct window *window_new(struct detect *d, enum detection which, const c
     return w;
 }
 
-static struct window *window_of(struct detect *d, enum detection which, const char *subject,
-                                int64_t now_s)
+static struct window *window_of(struct detect *d, const struct detection *which,
+                                const char *subject, int64_t now_s)
 {
     char key[KEY];
-    (void)snprintf(key, sizeof key, "%d %s", which, subject);
+    (void)snprintf(key, sizeof key, "%.30s %s", which->name, subject);
     struct window *w = cl_map_get(d->windows, key);
     if (!w && !(w = window_new(d, which, key, now_s)))
         return NULL;
@@ -180,7 +176,7 @@ static void count(struct finding *f, const struct detect_record *r, const char *
     (void)snprintf(f->value, sizeof f->value, "%s", value);
 }
 
-static struct finding *make(struct detect *d, enum detection which, const char *subject,
+static struct finding *make(struct detect *d, const struct detection *which, const char *subject,
                             const struct detect_record *r)
 {
     struct finding *f = cl_zalloc(sizeof *f);
@@ -190,13 +186,13 @@ static struct finding *make(struct detect *d, enum detection which, const char *
         d->forgotten++;
         return NULL;
     }
-    *f = (struct finding){.name = rules[which].name,
-                          .technique = rules[which].technique,
-                          .what = rules[which].what,
-                          .then = rules[which].then,
-                          .severity = rules[which].severity,
+    *f = (struct finding){.name = which->name,
+                          .technique = which->technique,
+                          .what = which->what,
+                          .then = which->then,
+                          .severity = which->severity,
                           .seq = r->seq,
-                          .count = rules[which].threshold - 1};
+                          .count = which->threshold - 1};
     (void)snprintf(f->subject, sizeof f->subject, "%s", subject);
     (void)snprintf(f->stream, sizeof f->stream, "%s", r->stream);
     (void)snprintf(f->first, sizeof f->first, "%s", r->ts);
@@ -206,16 +202,22 @@ static struct finding *make(struct detect *d, enum detection which, const char *
     return f;
 }
 
-static void hit(const struct fact *f, enum detection which, const char *subject, const char *value)
+static void count_hit(const struct fact *f, const struct detection *which, const char *subject,
+                      const char *value)
 {
     struct window *w = window_of(f->d, which, subject, f->at_s);
     if (!w)
         return;
-    if (!w->finding && note(w, rules[which].threshold, rules[which].window_s, value, f->at_s) >=
-                           rules[which].threshold)
+    if (!w->finding &&
+        note(w, which->threshold, which->window_s, value, f->at_s) >= which->threshold)
         w->finding = make(f->d, which, subject, f->r);
     if (w->finding)
         count(w->finding, f->r, value);
+}
+
+static void hit(const struct fact *f, enum built_in which, const char *subject, const char *value)
+{
+    count_hit(f, &built_in[which], subject, value);
 }
 
 /* --- what records say ---------------------------------------------------------------------------
@@ -528,6 +530,13 @@ static int64_t seconds_of(const char *ts)
     return strptime(ts, "%Y-%m-%dT%H:%M:%S", &tm) ? (int64_t)timegm(&tm) : 0;
 }
 
+static void look_own(const struct fact *f, size_t i)
+{
+    char subject[DETECT_SUBJECT], value[DETECT_VALUE];
+    if (rules_match(f->d->own, i, f->r, subject, value))
+        count_hit(f, rules_at(f->d->own, i), subject, value);
+}
+
 const struct finding *detect_feed(struct detect *d, const struct detect_record *r)
 {
     struct fact f = {d, r, seconds_of(r->ts)};
@@ -535,6 +544,8 @@ const struct finding *detect_feed(struct detect *d, const struct detect_record *
     for (size_t i = 0; i < CL_COUNT(looks); i++)
         if (strcmp(looks[i].event, r->event) == 0)
             looks[i].look(&f);
+    for (size_t i = 0; d->own && i < rules_count(d->own); i++)
+        look_own(&f, i);
     return d->made;
 }
 
@@ -571,11 +582,20 @@ int detect_severity_parse(const char *name, enum detect_severity *ret, struct cl
     return cl_fail(err, CL_E_INVALID, 0, "severity '%.20s': low, medium or high", name);
 }
 
-int detect_new(struct detect **ret_detect, struct cl_err *err)
+bool detect_is_built_in(const char *name)
+{
+    for (size_t i = 0; i < CL_COUNT(built_in); i++)
+        if (strcmp(built_in[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+int detect_new(const struct rules *own, struct detect **ret_detect, struct cl_err *err)
 {
     CL_AUTO(detect_freep) struct detect *d = cl_zalloc(sizeof *d);
     if (!d)
         return cl_fail(err, CL_E_NOMEM, 0, "detections");
+    d->own = own;
     cl_list_init(&d->recent);
     cl_list_init(&d->makers);
     if (cl_map_new(DETECT_SUBJECTS, &d->windows, err) < 0 ||

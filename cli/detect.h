@@ -28,12 +28,22 @@ enum {
     DETECT_SUBJECT = 80,
     DETECT_VALUE = 300,
     DETECT_QUIET_S = 3600,
+    DETECT_OF_MAX = 32,
 };
 
 enum detect_severity { DETECT_LOW, DETECT_MEDIUM, DETECT_HIGH };
 
+/* A rule of detections.def, or of the operator (cli/rules.h). */
+struct detection {
+    const char *name, *technique, *what, *then;
+    enum detect_severity severity;
+    unsigned threshold; /* 1 to DETECT_OF_MAX different values */
+    int64_t window_s;   /* 0 = whenever */
+};
+bool detect_is_built_in(const char *name);
+
 struct finding {
-    const char *name, *technique, *what, *then; /* static */
+    const char *name, *technique, *what, *then; /* its detection's */
     enum detect_severity severity;
     char subject[DETECT_SUBJECT];         /* a unit, a key, a caller's address, a stream */
     char value[DETECT_VALUE];             /* the newest that matched, as text of hostile code */
@@ -43,7 +53,9 @@ struct finding {
 };
 
 struct detect;
-int detect_new(struct detect **ret_detect, struct cl_err *err) CL_MUST;
+struct rules;
+/* own: the operator's rules, borrowed; NULL = none.  They outlive the findings. */
+int detect_new(const struct rules *own, struct detect **ret_detect, struct cl_err *err) CL_MUST;
 /* NULL is a no-op. */
 void detect_free(struct detect *d);
 CL_DEFINE_AUTO(struct detect, detect_free)

@@ -54,7 +54,7 @@ def detections():
     text = ("# Detections\n\nWhat `cloche audit findings` looks for in the audit log (cli/detections.def). `of` is how many different values of one subject (a\n"
             "job or sandbox, a key, a caller's address) make a finding, within the window. It needs no running service: it reads the log where it lies,\n"
             "and again finds the same. It sees what is recorded: `blinded`, `not-watched` and `log-gap` say where that is not all. Who knows the\n"
-            "thresholds stays below them.\n\n")
+            "thresholds stays below them. Rules of your own: [rules.md](rules.md); a program that is run for each finding: [alarms.md](alarms.md).\n\n")
     lines = [(f"`{n}`", s.lower(), f"{t} in {w} s" if w != "0" else t, m or "", what, then)
              for _, n, s, t, w, m, what, then in rows("cli/detections.def", "DETECTION")]
     return text + table(("finding", "severity", "of", "ATT&CK", "what", "then"), lines)

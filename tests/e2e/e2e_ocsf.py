@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Findings as events of OCSF: read by models of it that others made."""
+"""Findings as events of OCSF, read by models of it that others made; and rules of one's own."""
 import json
 import os
 import pathlib
@@ -53,6 +53,31 @@ def each_is_one_of_its_detection_findings(c):
         check("… of that time", event["ms"][0] <= event["ms"][1] == event["ms"][2] and abs(event["ms"][2] / 1000 - os.stat(c.audit_dir).st_mtime) < 3600, event)
     equal("none is missing", len(theirs), len(ours))
     equal("the tenant is named where there is one", {e["name"]: e["tenant"] for e in theirs}["id-probing"], "prober")
+
+
+@suite.scenario
+def and_so_are_those_of_rules_of_ones_own(c):
+    rules = c.dir / "rules.json"
+    rules.write_text(json.dumps({"rules": [{"name": "busy-reader", "severity": "medium", "event": "api.call", "where": {"method": ["*/ListWorkers", "*/GetUsage"], "code": "OK"},
+                                            "subject": "key", "value": "method", "of": 2, "within_s": 60, "technique": "T1082", "what": "looks around", "then": "ask"}]}))
+    key = c.admin.tenants.CreateKey(pb.CreateKeyRequest(tenant="local", scopes=["admin"]))
+    client = c.client(key.secret)
+    client.fleet.ListWorkers(pb.ListWorkersRequest())
+
+    def found(*flags):
+        rows = [json.loads(row) for row in findings(c, "--rules", rules, *flags).splitlines()]
+        return [r for r in rows if key.key.id in json.dumps(r)]
+    until(lambda: any(r["event"] == "api.call" and r["fields"].get("key") == key.key.id for r in c.audit_records()), 20)
+    equal("one is not enough", found("--json"), [])
+    client.tenants.GetUsage(pb.GetUsageRequest(tenant="local"))
+    check("two are", until(lambda: len(found("--json")) == 1, 20), found("--json"))
+    own, = found("--json")
+    equal("with what the rule says", (own["name"], own["severity"], own["what"], own["then"], own["technique"]), ("busy-reader", "medium", "looks around", "ask", "T1082"))
+    event, = found("--ocsf")
+    equal("as an event, too", (event["finding_info"]["title"], event["finding_info"]["attacks"]), ("busy-reader", [{"technique": {"uid": "T1082", "name": "T1082"}}]))
+    rules.write_text('{"rules": [{"name": "x", "severity": "low", "event": "api.cal", "what": "w"}]}')
+    p = subprocess.run([BUILD / "cloche", "audit", "findings", "--rules", rules, "--dir", c.audit_dir], capture_output=True, text=True)
+    check("a rule that is none is named", p.returncode == 1 and "rule 'x'" in p.stderr and "api.cal" in p.stderr, (p.returncode, p.stderr))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ static int begin(void **state)
 {
     (void)state;
     seq = 0;
-    return detect_new(&d, NULL);
+    return detect_new(NULL, &d, NULL);
 }
 
 static int end(void **state)

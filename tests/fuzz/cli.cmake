@@ -1,0 +1,1 @@
+cl_fuzz(rules DEPS cli base)
