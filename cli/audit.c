@@ -15,9 +15,9 @@
 
 #include "audit/files.h"
 #include "audit/verify.h"
-#include "base/mem.h"
 #include "base/buf.h"
 #include "base/fs.h"
+#include "base/mem.h"
 #include "base/own.h"
 #include "cli/alarm.h"
 #include "cli/detect.h"

@@ -80,13 +80,18 @@ struct fact {
 /* --- windows ------------------------------------------------------------------------------------
  */
 
-/* As if nothing had matched yet. */
-static void window_clear(const struct detect *d, struct window *w)
+static void forget_values(struct window *w)
 {
     for (size_t i = 0; i < DETECT_OF_MAX; i++) {
         cl_free(w->value[i]);
         w->value[i] = NULL;
     }
+}
+
+/* As if nothing had matched yet. */
+static void window_clear(const struct detect *d, struct window *w)
+{
+    forget_values(w);
     if (d->follows)
         cl_free(w->finding);
     w->finding = NULL;
@@ -209,8 +214,10 @@ static void count_hit(const struct fact *f, const struct detection *which, const
     if (!w)
         return;
     if (!w->finding &&
-        note(w, which->threshold, which->window_s, value, f->at_s) >= which->threshold)
+        note(w, which->threshold, which->window_s, value, f->at_s) >= which->threshold) {
         w->finding = make(f->d, which, subject, f->r);
+        forget_values(w); /* from now on only their number counts */
+    }
     if (w->finding)
         count(w->finding, f->r, value);
 }
