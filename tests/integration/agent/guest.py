@@ -96,6 +96,10 @@ class Guest:
         self.kept = None  # what must not be sent before Release
         self.events = []  # GuestEvent, in the order of their frames
         self.seen = self.lost = 0  # as the newest GuestEvents says
+        if restore:
+            while self.command("query-status")["status"] == "inmigrate":
+                time.sleep(0.01)
+            self.command("cont")  # it was saved while it stood still
 
     # --- frames
     def send(self, stream=0, **body):
@@ -252,6 +256,7 @@ class Guest:
 
     def snapshot(self, path):
         """Save the running VM to a file; it is left stopped."""
+        self.command("stop")  # of what a busy guest writes meanwhile some gets lost under emulation
         self.command("migrate", uri="exec:cat > " + path)
         while True:
             status = self.command("query-migrate").get("status")
