@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct cl_err err = {0};
     char subject[DETECT_SUBJECT], value[DETECT_VALUE];
     if (rules_parse("rules", (const char *)data, size, &rules, &err) < 0) {
-        CL_ASSERT(err.code == CL_E_INVALID || err.code == CL_E_TOOBIG);
+        CL_ASSERT(err.code == CL_E_INVALID || err.code == CL_E_TOOBIG || err.code == CL_E_NOMEM);
         return 0;
     }
     json_t *fields = json_pack("{s:s, s:s, s:[s,s], s:i, s:b}", "name", "a.example.org", "unit",
