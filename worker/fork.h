@@ -1,6 +1,6 @@
-/* worker/fork.h - from a machine that runs to a second one that was it until a moment ago.
+/* worker/fork.h - from a machine to a second one that was it until a moment ago.
  *
- *   (seed) ─► (disk) ─► (machine starts) ─► answered
+ *   (seed) ─► (disk) ─► (machine starts, or comes to rest) ─► answered
  *      └─────────┴───────────┴─ failed ─────────┘
  *
  * Owns:    what it has of the copy until it is answered.  Borrows the machine that is copied only
@@ -14,13 +14,14 @@
 
 struct fork;
 
-/* A machine that is READY, to be claimed; or NULL and why. */
+/* A machine that is READY, to be claimed, or AT_REST; or NULL and why. */
 typedef void fork_fn(void *arg, struct machine *machine, const struct cl_err *err);
 
 struct fork_spec {
     struct machine *of; /* NULL: it is answered with why_not */
     struct cl_err why_not;
     const char *moment; /* as of struct machine_copy */
+    bool rests;         /* it never runs */
     fork_fn *fn;
     void *arg;
 };

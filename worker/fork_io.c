@@ -13,6 +13,7 @@ struct fork {
     struct machine *machine;   /* until it is up; its on_end tells of its end */
     struct cl_timer kick;      /* takes the next step, outside of every call */
     struct cl_err why;
+    bool rests;
     fork_fn *fn; /* NULL once cancelled */
     void *arg;
 };
@@ -53,7 +54,8 @@ static void start_machine(struct fork *f, int disk)
     static const struct machine_events events = {.on_ready = on_ready, .on_end = on_end};
     const struct seed_share of = {f->seed, disk};
     struct cl_err err = {0};
-    if (machine_start_copy(f->host, &of, &events, f, &f->machine, &err) < 0) {
+    if ((f->rests ? machine_lay_down(f->host, &of, &events, f, &f->machine, &err)
+                  : machine_start_copy(f->host, &of, &events, f, &f->machine, &err)) < 0) {
         answer(f, NULL, &err);
         return;
     }
@@ -110,6 +112,7 @@ int fork_start(struct cl_loop *loop, const struct fork_spec *spec, struct fork *
         return cl_fail(err, CL_E_NOMEM, 0, "fork");
     *f = (struct fork){.host = spec->of ? machine_host(spec->of) : NULL,
                        .copy = {.moment = spec->moment, .done = on_copied, .arg = f},
+                       .rests = spec->rests,
                        .fn = spec->fn,
                        .arg = spec->arg};
     cl_list_init(&f->copy.link);

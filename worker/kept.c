@@ -283,15 +283,27 @@ static int check_execs(const Cloche__V1__KeptSandbox *m, struct cl_err *err)
     return 0;
 }
 
+bool kept_is_id(const char *unit_id)
+{
+    return cl_id_is(unit_id, "sbx") || cl_id_is(unit_id, "snp");
+}
+
+bool kept_is(const Cloche__V1__Assign *a)
+{
+    return cl_id_is(a->unit_id, "sbx") ? a->kind == CLOCHE__V1__UNIT_KIND__UNIT_KIND_SANDBOX
+           : cl_id_is(a->unit_id, "snp")
+               ? a->kind == CLOCHE__V1__UNIT_KIND__UNIT_KIND_SNAPSHOT && a->ttl_ns > 0
+               : false;
+}
+
 static int check(const Cloche__V1__KeptSandbox *m, struct cl_err *err)
 {
     const Cloche__V1__Assign *a = m->assign;
     if (m->version != KEPT_VERSION)
         return cl_fail(err, CL_E_UNIMPL, 0, "a record of version %u, where this worker reads %d",
                        m->version, KEPT_VERSION);
-    if (!a || a->kind != CLOCHE__V1__UNIT_KIND__UNIT_KIND_SANDBOX || !a->tenant[0] ||
-        strlen(a->tenant) >= sizeof((struct vm_state *)0)->tenant || !cl_id_is(a->unit_id, "sbx") ||
-        !cl_id_is(a->lease_id, "lease"))
+    if (!a || !a->tenant[0] || strlen(a->tenant) >= sizeof((struct vm_state *)0)->tenant ||
+        !kept_is(a) || !cl_id_is(a->lease_id, "lease"))
         return cl_fail(err, CL_E_INVALID, 0, "a record of no sandbox");
     if (check_file(m->image, "image", err) < 0 || check_template(m->template_, err) < 0)
         return -1;

@@ -40,6 +40,11 @@ struct kept_source {
     size_t n_execs;
 };
 
+/* The id of what can rest: a sandbox or a snapshot. */
+bool kept_is_id(const char *unit_id);
+/* ... of that kind. */
+bool kept_is(const Cloche__V1__Assign *a);
+
 int kept_print(const struct kept_source *source, struct cl_buf *out, struct cl_err *err) CL_MUST;
 /* *ret_kept dies with the arena.  UNIMPL for another version, INVALID or TOOBIG for all else that
  * is wrong; then *ret_kept is NULL, or of use for its lease only. */

@@ -14,7 +14,8 @@
  *
  * At rest it keeps the guest connection, the body, the cgroup and the uid; from there, too, ENDING.
  * One whose agent was held on the way there can be kept: another process makes a machine of what
- * it left, which is AT_REST with a connection of its own.
+ * it left, which is AT_REST with a connection of its own.  So is one that is made of a copy to rest
+ * (machine_lay_down): STORING ─► AT_REST.
  *
  * Owns:    the VM and its body, the guest connection, the cgroup, the uid, the state file.
  * Borrows: the host (outlives every machine) and the events' arg.
@@ -93,6 +94,14 @@ int machine_park(struct machine *m, struct cl_err *err) CL_MUST;
 int machine_start_copy(struct machine_host *host, const struct seed_share *of,
                        const struct machine_events *events, void *arg, struct machine **ret_machine,
                        struct cl_err *err) CL_MUST;
+/* One that is AT_REST from the beginning, as its seed is, and never runs: on_ready when it is on
+ * the disk.  Takes the disk, also when it fails. */
+int machine_lay_down(struct machine_host *host, const struct seed_share *of,
+                     const struct machine_events *events, void *arg, struct machine **ret_machine,
+                     struct cl_err *err) CL_MUST;
+/* ... whose it is, before it is kept. */
+int machine_claim_at_rest(struct machine *m, const struct machine_claim *claim,
+                          struct cl_err *err) CL_MUST;
 /* From now on another owner hears of it. */
 void machine_set_events(struct machine *m, const struct machine_events *events, void *arg);
 /* READY or PARKED -> CLAIMED: give it its identity; on_ready when acknowledged. */
@@ -159,7 +168,8 @@ void machine_check_clock(struct machine *m);
 /* User code is about to start: the state file says so. */
 int machine_mark_code_started(struct machine *m, struct cl_err *err) CL_MUST;
 void machine_stop(struct machine *m);
-/* Bytes that its scratch disk may still take of the host, as claimed. */
+/* Bytes that its scratch disk takes of the host, and may still take, as claimed. */
+uint64_t machine_disk_taken(const struct machine *m);
 uint64_t machine_disk_promised(const struct machine *m);
 /* Valid while CLAIMED, or on the way to rest and back. */
 struct guest *machine_guest(struct machine *m);

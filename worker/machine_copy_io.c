@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
+#include "base/own.h"
 #include "observability/log.h"
 #include "worker/disk.h"
 #include "worker/machine_priv.h"
@@ -322,4 +324,67 @@ int machine_copy(struct machine *m, struct machine_copy *copy, struct cl_err *er
         return -1;
     }
     return 0;
+}
+
+/* --- a copy that rests --------------------------------------------------------------------------
+ */
+
+static void on_laid_down(void *arg, const struct cl_err *err)
+{
+    struct machine *m = arg;
+    if (err) {
+        machine_fail(m, err);
+        return;
+    }
+    m->state = MACHINE_AT_REST;
+    m->events.on_ready(m->arg);
+}
+
+static int take_seed(struct machine *m, const struct seed *seed, int disk, struct cl_err *err)
+{
+    m->state = MACHINE_STORING;
+    m->is_held = true;
+    m->is_restored = seed->is_elsewhere;
+    m->saved.code_started = 1;
+    m->rest_past = cl_zalloc(sizeof *m->rest_past);
+    int rc = vm_body_open_copy(&m->body, disk, seed->disk_bytes, err);
+    if (rc == 0 && !m->rest_past)
+        rc = cl_fail(err, CL_E_NOMEM, 0, "machine");
+    if (rc == 0)
+        rc = rest_copy(seed->rest, m->host->loop, &m->rest, err);
+    if (rc < 0)
+        return -1;
+    *m->rest_past = seed->past;
+    return rest_store(m->rest, m->host->state_dir, on_laid_down, m, err);
+}
+
+int machine_lay_down(struct machine_host *host, const struct seed_share *of,
+                     const struct machine_events *events, void *arg, struct machine **ret_machine,
+                     struct cl_err *err)
+{
+    const struct birth b = {host, of->seed->template, VM_CLONE, false, NULL, -1, events, arg};
+    struct machine *m;
+    int disk = of->disk;
+    if (machine_conceive(&b, &m, err) < 0) {
+        cl_closep(&disk);
+        return -1;
+    }
+    if (take_seed(m, of->seed, disk, err) < 0 ||
+        vm_state_save(host->state_dir, &m->saved, err) < 0 || /* of its cgroups */
+        machine_open_guest(m, of->seed->past.next_stream, err) < 0) {
+        machine_abort(m, err);
+        return -1;
+    }
+    guest_take_up(m->guest, m->rest_past);
+    guest_set_resting(m->guest, true);
+    *ret_machine = m;
+    return 0;
+}
+
+int machine_claim_at_rest(struct machine *m, const struct machine_claim *claim, struct cl_err *err)
+{
+    CL_ASSERT(m->state == MACHINE_AT_REST);
+    return machine_take_claim(m, claim, err) < 0
+               ? -1
+               : vm_state_save(m->host->state_dir, &m->saved, err);
 }

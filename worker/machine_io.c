@@ -847,6 +847,11 @@ void machine_stop(struct machine *m)
         cl_timer_start(&m->timeout, 0); /* on_end never comes inside a call */
 }
 
+uint64_t machine_disk_taken(const struct machine *m)
+{
+    return m->body.disk >= 0 ? vm_body_disk_taken(&m->body) : 0;
+}
+
 uint64_t machine_disk_promised(const struct machine *m)
 {
     uint64_t taken = m->body.disk >= 0 ? vm_body_disk_taken(&m->body) : m->disk_bytes;

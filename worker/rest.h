@@ -50,6 +50,9 @@ int rest_load(struct rest *r, rest_done_fn *done, void *arg, struct cl_err *err)
  */
 int rest_share(const struct rest *r, struct cl_loop *loop, struct rest **ret_rest,
                struct cl_err *err) CL_MUST;
+/* Sealed or loaded: another one of what is in the memfds now, to be stored. */
+int rest_copy(const struct rest *r, struct cl_loop *loop, struct rest **ret_rest,
+              struct cl_err *err) CL_MUST;
 /* Close loaded memfds: it is at rest as before. */
 void rest_drop(struct rest *r);
 /* Bytes of the file; 0 until it is stored. */

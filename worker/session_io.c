@@ -192,6 +192,31 @@ void session_close_for_work(struct session *s, const char *why)
 
 /* --- units: started, ended ------------------------------------------------------------------- */
 
+static bool is_snapshot(const Cloche__V1__Assign *a)
+{
+    return a->kind == CLOCHE__V1__UNIT_KIND__UNIT_KIND_SNAPSHOT;
+}
+
+static void describe(const struct unit *u, Cloche__V1__RunningUnit *row)
+{
+    cloche__v1__running_unit__init(row);
+    row->tenant = u->assign->tenant;
+    row->unit_id = u->assign->unit_id;
+    row->lease_id = u->assign->lease_id;
+    row->fence = u->assign->fence;
+    row->expires_unix_ns = unit_expires_wall_ns(u);
+    row->paused = unit_is_paused(u);
+    row->image_bytes = unit_image_bytes(u);
+    row->paused_for_idle = row->paused && u->paused_for_idle;
+    row->kept = row->paused && u->is_kept;
+    row->goes_on = row->paused && u->goes_on && !u->units->stopping;
+    if (!u->machine)
+        return;
+    const struct vm_driver *driver = machine_template(u->machine)->driver;
+    row->driver = (char *)(uintptr_t)driver->name;
+    row->guest_separation = unit_separation(driver->is_shared);
+}
+
 static void on_started(void *arg, struct unit *u)
 {
     Cloche__V1__UnitStarted m = CLOCHE__V1__UNIT_STARTED__INIT;
@@ -207,6 +232,11 @@ static void on_started(void *arg, struct unit *u)
     m.guest_separation = unit_separation(t->driver->is_shared);
     const char *unwatched = machine_unwatched(u->machine);
     m.unwatched = (char *)(uintptr_t)(unwatched ? unwatched : "");
+    Cloche__V1__RunningUnit rest;
+    if (is_snapshot(u->assign)) {
+        describe(u, &rest);
+        m.rest = &rest;
+    }
     SESSION_REQUEST(body, STARTED, started, &m);
     (void)send_body(arg, &body);
 }
@@ -386,26 +416,6 @@ static void forget_lost(struct session *s, const char *lease_id)
 
 /* --- leases --------------------------------------------------------------------------------- */
 
-static void describe(const struct unit *u, Cloche__V1__RunningUnit *row)
-{
-    cloche__v1__running_unit__init(row);
-    row->tenant = u->assign->tenant;
-    row->unit_id = u->assign->unit_id;
-    row->lease_id = u->assign->lease_id;
-    row->fence = u->assign->fence;
-    row->expires_unix_ns = unit_expires_wall_ns(u);
-    row->paused = unit_is_paused(u);
-    row->image_bytes = unit_image_bytes(u);
-    row->paused_for_idle = row->paused && u->paused_for_idle;
-    row->kept = row->paused && u->is_kept;
-    row->goes_on = row->paused && u->goes_on && !u->units->stopping;
-    if (!u->machine)
-        return;
-    const struct vm_driver *driver = machine_template(u->machine)->driver;
-    row->driver = (char *)(uintptr_t)driver->name;
-    row->guest_separation = unit_separation(driver->is_shared);
-}
-
 static void send_renewal(struct session *s, Cloche__V1__RenewLeases *m)
 {
     SESSION_REQUEST(body, RENEW, renew, m);
@@ -510,6 +520,13 @@ static int check_image(void *session, uint64_t bytes, struct cl_err *err)
     return check_disk_for(session, bytes, "a paused sandbox", err);
 }
 
+/* Its image is as large as its memory at the most; it takes no other room. */
+static int check_snapshot(const struct session *s, const Cloche__V1__Assign *a, struct cl_err *err)
+{
+    uint64_t mib = a->resources ? a->resources->memory_mib : 0;
+    return check_disk_for(s, mib * CL_MIB, "a snapshot", err);
+}
+
 /* --- drain -------------------------------------------------------------------------------------
  */
 
@@ -546,8 +563,9 @@ static void on_assign(struct session *s, const Cloche__V1__Assign *a)
     struct cl_err err = {0};
     struct unit *u;
     const char *closed = why_closed(s);
-    int rc = closed[0] ? cl_fail(&err, CL_E_UNAVAILABLE, 0, "%s", closed)
-                       : check_room(s, a->resources, &err);
+    int rc = closed[0]        ? cl_fail(&err, CL_E_UNAVAILABLE, 0, "%s", closed)
+             : is_snapshot(a) ? check_snapshot(s, a, &err)
+                              : check_room(s, a->resources, &err);
     if (rc == 0)
         rc = check_scratch(s, a->resources, &err);
     if (rc == 0 && a->kind == CLOCHE__V1__UNIT_KIND__UNIT_KIND_JOB && !a->command)
@@ -602,7 +620,8 @@ static void on_hello(struct session *s, const Cloche__V1__SchedulerHello *h)
         send_lost(s, CL_LIST_ENTRY(node, struct lost, link));
     CL_LIST_FOREACH (at, &s->o.units->all) {
         struct unit *u = CL_LIST_ENTRY(at, struct unit, link);
-        if (u->state == UNIT_RUNNING) /* it may have started while nobody listened */
+        /* It may have started while nobody listened. */
+        if (u->state == UNIT_RUNNING || (unit_is_paused(u) && is_snapshot(u->assign)))
             on_started(s, u);
         if (unit_is_paused(u)) /* a resume comes with a lease, perhaps before a renewal's answer */
             unit_set_deadline(u, s->awake_ns + s->self_kill_ns);
@@ -695,7 +714,7 @@ static void send_hello(struct session *s)
     m.driver = (char *)(uintptr_t)s->o.driver;
     m.guest_separation = unit_separation(s->o.is_shared);
     m.network = s->o.units->net->binary[0] != '\0';
-    m.forks = true;
+    m.forks = m.snapshots = true;
     m.load = &load.load;
     m.templates = load.load.templates;
     m.n_templates = load.load.n_templates;

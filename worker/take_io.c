@@ -364,7 +364,7 @@ bool take_is_over(const struct take *t)
 static int check_assign(const Cloche__V1__OpenRelay *what, struct cl_err *err)
 {
     const Cloche__V1__Assign *a = what->take->assign;
-    return a && cl_id_is(a->unit_id, "sbx") && strcmp(a->unit_id, what->unit_id) == 0 &&
+    return a && kept_is(a) && strcmp(a->unit_id, what->unit_id) == 0 &&
                    cl_id_is(a->lease_id, "lease")
                ? 0
                : cl_fail(err, CL_E_INVALID, 0, "a move of no sandbox, or to no lease");

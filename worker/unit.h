@@ -1,4 +1,4 @@
-/* worker/unit.h - a job or a sandbox on this worker: one lease, one VM, its execs.
+/* worker/unit.h - a job, a sandbox or a snapshot on this worker: one lease, one VM, its execs.
  *
  *                              ┌─ PAUSING ─► PAUSED ─► RESUMING ─┐
  *                              │◄────┘ failed  ▲ failed └──┤      │
@@ -6,6 +6,7 @@
  *   CLAIMING ─► IDENTIFYING ─► RUNNING ◄──────────────────────────┘
  *       └────────────┴─────────────┴─► ENDING ─► ENDED ─► (acknowledged) KEPT ─► freed
  *
+ * A snapshot goes from CLAIMING to PAUSING, as what it is a copy of was, and stays PAUSED.
  * A sandbox ends from any of the upper three as from RUNNING.  PAUSED: its VM is at rest and takes
  * none of this worker's room but the disk's; where it can it outlives the worker, and the next one
  * begins with it, its commands and what they said.  KEPT: only the output remains,
@@ -43,6 +44,7 @@ enum {
     UNIT_TAIL = 65536,     /* of each stream, for the terminal record */
     UNIT_IDLE_EVERY_S = 5, /* the scheduler is told of one that is to be paused ... */
     UNIT_IDLE_MAX_S = 60,  /* ... for so long; then it ends */
+    UNIT_PROLONG_S = 60,   /* a snapshot's record is this late at the most */
 };
 
 enum unit_state {

@@ -36,6 +36,11 @@ static bool is_job(const struct unit *u)
     return u->assign->kind == CLOCHE__V1__UNIT_KIND__UNIT_KIND_JOB;
 }
 
+static bool is_snapshot(const struct unit *u)
+{
+    return u->assign->kind == CLOCHE__V1__UNIT_KIND__UNIT_KIND_SNAPSHOT;
+}
+
 static void count(struct unit *u, bool add)
 {
     if (u->has_room == add)
@@ -60,7 +65,7 @@ uint64_t units_disk_promised(const struct units *us)
     uint64_t sum = 0;
     CL_LIST_FOREACH (node, &us->all) {
         const struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
-        if (unit_is_live(u))
+        if (unit_is_live(u) && !is_snapshot(u)) /* that never takes more */
             sum += u->machine ? machine_disk_promised(u->machine) : disk_bytes(u);
     }
     return sum + us->taking_bytes;
@@ -220,8 +225,9 @@ static void on_timer(void *arg)
     if (u->state == UNIT_PAUSING || u->state == UNIT_RESUMING || waits_to_be_paused(u, now))
         return;
     unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_CANCELLED, CLOCHE__V1__REASON__REASON_EXPIRED,
-             u->state == UNIT_PAUSED ? "it was paused for as long as it was to be kept"
-                                     : "its time to live passed");
+             is_snapshot(u) ? "nothing has begun with it for as long as it was to be kept"
+             : u->state == UNIT_PAUSED ? "it was paused for as long as it was to be kept"
+                                       : "its time to live passed");
 }
 
 void unit_acknowledged(struct unit *u)
@@ -351,13 +357,34 @@ static void claimed(void *arg, struct machine *machine, const char *source,
                  e.text);
 }
 
+/* It is on the disk: its record next. */
+static void lay_down(struct unit *u, struct machine *machine)
+{
+    struct machine_claim claim;
+    struct cl_err err = {0};
+    u->machine = machine;
+    u->source = "fork";
+    machine_set_events(machine, &unit_machine_events, u);
+    u->expires_ns = cl_now_ns() + u->assign->ttl_ns;
+    unit_set_state(u, UNIT_PAUSING);
+    if (unit_fill_claim(u, NULL, &claim, &err) < 0 ||
+        machine_claim_at_rest(machine, &claim, &err) < 0)
+        unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED, CLOCHE__V1__REASON__REASON_START_FAILED,
+                 err.text);
+    else
+        unit_keep(u);
+}
+
 static void forked(void *arg, struct machine *machine, const struct cl_err *err)
 {
     struct unit *u = arg;
     u->fork = NULL;
     u->units->n_forks--;
     u->code_started = machine != NULL; /* what ran runs on */
-    claimed(u, machine, "fork", err);
+    if (machine && is_snapshot(u))
+        lay_down(u, machine);
+    else
+        claimed(u, machine, "fork", err);
 }
 
 /* Is it made of what its tenant may have? */
@@ -369,6 +396,18 @@ static int check_separation(const struct unit *of, const Cloche__V1__Assign *a, 
     return 0;
 }
 
+/* A snapshot begins its time anew when something begins with it.  What its record says may be late
+ * by a little: it is not written each time. */
+static void prolong(struct unit *u)
+{
+    uint64_t until = cl_now_ns() + u->assign->ttl_ns;
+    if (!is_snapshot(u) || u->state != UNIT_PAUSED ||
+        until < u->expires_ns + UNIT_PROLONG_S * CL_NS_PER_S)
+        return;
+    u->expires_ns = until;
+    unit_keep_again(u);
+}
+
 /* Where it is to be made from; NULL and why it cannot be. */
 static struct machine *find_origin(struct units *us, const Cloche__V1__Assign *a,
                                    struct cl_err *err)
@@ -378,10 +417,11 @@ static struct machine *find_origin(struct units *us, const Cloche__V1__Assign *a
         (void)cl_fail(err, CL_E_UNAVAILABLE, 0, "%d forks are under way on this worker already",
                       UNITS_FORKS_MAX);
     else if (!of || strcmp(of->assign->tenant, a->tenant) != 0 || is_job(of))
-        (void)cl_fail(err, CL_E_NOTFOUND, 0, "no sandbox '%s' here", a->fork_of);
+        (void)cl_fail(err, CL_E_NOTFOUND, 0, "no sandbox or snapshot '%s' here", a->fork_of);
     else if ((of->state == UNIT_PAUSED || unit_check_runs(of, err) == 0) &&
              check_separation(of, a, err) == 0) {
         unit_touch(of);
+        prolong(of);
         return of->machine;
     }
     return NULL;
@@ -389,7 +429,8 @@ static struct machine *find_origin(struct units *us, const Cloche__V1__Assign *a
 
 static int fork_unit(struct unit *u, struct cl_err *err)
 {
-    struct fork_spec spec = {.moment = u->assign->fork_moment, .fn = forked, .arg = u};
+    struct fork_spec spec = {
+        .moment = u->assign->fork_moment, .rests = is_snapshot(u), .fn = forked, .arg = u};
     spec.of = find_origin(u->units, u->assign, &spec.why_not);
     if (fork_start(u->units->loop, &spec, &u->fork, err) < 0)
         return -1;
@@ -462,6 +503,13 @@ static int claim_machine(struct unit *u, struct cl_err *err)
     return pool_claim(u->units->pool, &want, claimed, u, &u->claim, err);
 }
 
+static int check_snapshot(const Cloche__V1__Assign *a, struct cl_err *err)
+{
+    return a->fork_of[0] && a->ttl_ns && !a->network_grant
+               ? 0
+               : cl_fail(err, CL_E_INVALID, 0, "a snapshot of nothing, or for no time");
+}
+
 int unit_assign(struct units *us, const Cloche__V1__Assign *assign, uint64_t deadline_ns,
                 struct unit **ret_unit, struct cl_err *err)
 {
@@ -470,6 +518,9 @@ int unit_assign(struct units *us, const Cloche__V1__Assign *assign, uint64_t dea
         return -1;
     if (assign->network_grant && !us->net->binary[0])
         return cl_fail(err, CL_E_UNAVAILABLE, 0, "this worker gives no network to its VMs");
+    if (assign->kind == CLOCHE__V1__UNIT_KIND__UNIT_KIND_SNAPSHOT &&
+        (check_snapshot(assign, err) < 0 || units_check_paused(us, err) < 0))
+        return -1;
     if (cl_map_count(us->by_id) >= UNITS_MAX)
         drop_oldest_kept(us);
     if (unit_new(us, assign, &u, err) < 0)
@@ -480,7 +531,8 @@ int unit_assign(struct units *us, const Cloche__V1__Assign *assign, uint64_t dea
         return -1;
     }
     cl_list_push(&us->all, &u->link);
-    count(u, true);
+    if (!is_snapshot(u))
+        count(u, true);
     *ret_unit = u;
     return 0;
 }
@@ -628,7 +680,10 @@ bool unit_is_idle(const struct unit *u)
 
 uint64_t unit_image_bytes(const struct unit *u)
 {
-    return u->state == UNIT_PAUSED ? machine_rest_bytes(u->machine) : 0;
+    if (u->state != UNIT_PAUSED)
+        return 0;
+    /* A sandbox has quota for its disk beside that. */
+    return machine_rest_bytes(u->machine) + (is_snapshot(u) ? machine_disk_taken(u->machine) : 0);
 }
 
 int units_check_paused(const struct units *us, struct cl_err *err)
@@ -733,6 +788,10 @@ void unit_rests(struct unit *u)
     unit_is_restored(u);
     u->units->events.on_room(u->units->arg);
     tell_paused(u, NULL);
+    if (is_snapshot(u)) {
+        u->ready_ns = cl_now_ns();
+        u->units->events.on_started(u->units->arg, u);
+    }
 }
 
 static void has_paused(void *arg, const struct cl_err *err)

@@ -508,7 +508,7 @@ static int restore_all(struct units *us, DIR *dir, struct cl_err *err)
         struct cl_arena *arena;
         if (e->d_name[0] == '.')
             continue;
-        if (!cl_id_is(e->d_name, "sbx")) { /* one that was half written */
+        if (!kept_is_id(e->d_name)) { /* one that was half written */
             (void)unlinkat(dirfd(dir), e->d_name, 0);
             continue;
         }

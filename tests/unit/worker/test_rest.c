@@ -486,6 +486,35 @@ static void test_a_memfd_of_others_stays_as_it_is(void **state)
     assert_int_equal(err.sys, EBADF);
 }
 
+static void test_a_copy_is_stored_and_the_first_stays(void **state)
+{
+    (void)state;
+    struct cl_err err = {0};
+    struct rest *copy = NULL;
+    struct rest_ticket one, other;
+    struct vm_rest all = *rest_files(b.rest);
+    write_files(&all);
+    assert_int_equal(rest_seal(b.rest, &err), 0);
+    off_t at = lseek(all.memory, 0, SEEK_CUR);
+    assert_int_equal(rest_copy(b.rest, b.loop, &copy, &err), 0);
+    assert_int_equal(rest_store(copy, "/tmp", on_done, &b, &err), 0);
+    await_done(CL_OK);
+    assert_int_equal(lseek(all.memory, 0, SEEK_CUR), at); /* who reads the first goes on there */
+    assert_int_equal(rest_files(copy)->memory, -1);
+    check_memory(all.memory);
+    assert_int_equal(rest_store(b.rest, "/tmp", on_done, &b, &err), 0);
+    await_done(CL_OK);
+    rest_get_ticket(b.rest, &one);
+    rest_get_ticket(copy, &other);
+    assert_memory_not_equal(one.key, other.key, sizeof one.key);
+    assert_int_equal(one.memory_bytes, other.memory_bytes);
+    rest_free(b.rest);
+    b.rest = copy;
+    assert_int_equal(rest_load(b.rest, on_done, &b, &err), 0);
+    await_done(CL_OK);
+    check_memory(rest_files(b.rest)->memory);
+}
+
 int main(void)
 {
 #define LEFT(name) cmocka_unit_test_setup_teardown(name, set_up, forget_left)
@@ -497,6 +526,7 @@ int main(void)
         TEST(test_pieces_keep_their_places),
         TEST(test_a_disk_that_is_full_takes_nothing_away),
         TEST(test_it_may_go_at_any_moment),
+        TEST(test_a_copy_is_stored_and_the_first_stays),
         LEFT(test_what_was_left_comes_back_in_another_process),
         LEFT(test_a_name_that_is_not_left_goes),
         LEFT(test_without_its_key_it_is_nothing),
