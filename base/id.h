@@ -3,7 +3,7 @@
  * An id is a prefix and 26 characters of Crockford base32: 50 bits of wall-clock milliseconds (the
  * layout of ULID), 20 of nanoseconds within that one (RFC 9562 §6.2, method 3) and 60 random ones.
  * A thread's ids sort as they were made unless the clock is set back by a millisecond or more.
- * Unguessable by chance, but never a capability.  Prefixes: job_ sbx_ exec_ wrk_ lease_.
+ * Unguessable by chance, but never a capability.  Prefixes: job_ sbx_ snp_ exec_ wrk_ lease_.
  */
 #ifndef CL_BASE_ID_H
 #define CL_BASE_ID_H

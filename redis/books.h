@@ -8,15 +8,15 @@
  * dies is sent again, with the same ids, until its deadline; then it fails with UNAVAILABLE
  * "outcome unknown".  Only the server's clock counts.
  *
- * A unit is a job or a sandbox.  Life of a unit, and who moves it:
+ * A unit is a job, a sandbox or a snapshot.  Life of a unit, and who moves it:
  *
  *   admit ─► QUEUED ─reserve─► STARTING ─started─► RUNNING ─finish─► ENDED
  *              ▲ │                 │                  │
  *              │ └──end────────────┼── reap: lease ───┤   (a reaped unit keeps its state and holds
  *              └──────requeue──────┴── expired ───────┘    no lease: requeue it or end it)
  *
- * A RUNNING sandbox may become PAUSED and RUNNING again, on the same lease.  A PAUSED one may move
- * to another worker, and then another lease holds it.
+ * A RUNNING sandbox may become PAUSED and RUNNING again, on the same lease; a snapshot becomes that
+ * once.  A PAUSED one may move to another worker, and then another lease holds it.
  *
  * admit may reserve in the same step, when a worker has room and nothing waits.
  * Callbacks get exactly one of result and err; both live until the callback returns.
@@ -33,13 +33,14 @@
 #include "base/loop.h"
 #include "base/own.h"
 #include "base/util.h"
+#include "redis/books_kind.h"
 #include "redis/client.h"
 
 struct books;
 
 enum {
     BOOKS_NAME = 64, /* tenant, subject, worker and their NUL */
-    BOOKS_LIBRARY_VERSION = 7,
+    BOOKS_LIBRARY_VERSION = 8,
     BOOKS_SPEC_MAX = 4 << 20,     /* bytes of one job's spec */
     BOOKS_TERMINAL_MAX = 1 << 20, /* bytes of one terminal record */
     BOOKS_PAGE_MAX = 1000,        /* rows of one page */
@@ -105,7 +106,6 @@ enum books_state {
     BOOKS_PAUSED = 4, /* leased; its VM is at rest */
     BOOKS_ENDED = 5,
 };
-enum books_kind { BOOKS_JOB = 1, BOOKS_SANDBOX = 2 };
 
 struct books_unit {
     char id[CL_ID_MAX];

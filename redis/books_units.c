@@ -111,14 +111,9 @@ static void answer_units(struct books_call *call, const redisReply *reply, const
 
 /* --- arguments ------------------------------------------------------------------------------ */
 
-static const char *prefix_of(enum books_kind kind)
-{
-    return kind == BOOKS_SANDBOX ? "sbx" : "job";
-}
-
 static void put_id(struct books_call *call, const char *id)
 {
-    if (!cl_id_is(id, "job") && !cl_id_is(id, "sbx"))
+    if (!cl_id_is(id, "job") && !cl_id_is(id, "sbx") && !cl_id_is(id, "snp"))
         call_refuse(call, "id");
     call_str(call, id);
 }
@@ -180,7 +175,7 @@ int books_admit(struct books *books, const struct books_admit *req, books_admit_
     call->fn.admit = fn;
     call->arg = arg;
     put_id(call, req->id);
-    if (!cl_id_is(req->id, prefix_of(req->kind)))
+    if (!cl_id_is(req->id, books_kind_prefix(req->kind)))
         call_refuse(call, "id");
     call_num(call, req->kind);
     for (size_t i = 0; i < BOOKS_DIM_NR; i++)
@@ -479,8 +474,8 @@ int books_list(struct books *books, const struct books_list *req, books_units_fn
     if (!call)
         return -1;
     char prefix[8];
-    (void)snprintf(prefix, sizeof prefix, "%s_", prefix_of(req->kind));
-    if (req->token[0] && !cl_id_is(req->token, prefix_of(req->kind)))
+    (void)snprintf(prefix, sizeof prefix, "%s_", books_kind_prefix(req->kind));
+    if (req->token[0] && !cl_id_is(req->token, books_kind_prefix(req->kind)))
         call_refuse(call, "page_token");
     call_str(call, prefix);
     call_str(call, req->token);

@@ -159,10 +159,11 @@ void api_fail_with(struct api_call *a, enum cl_code code, const char *fmt, ...)
 static const struct {
     const struct api_method *methods;
     const size_t *n;
-} services[] = {
-    {job_api, &job_api_n},     {sandbox_api, &sandbox_api_n},   {exec_api, &exec_api_n},
-    {file_api, &file_api_n},   {template_api, &template_api_n}, {tenant_api, &tenant_api_n},
-    {fleet_api, &fleet_api_n}, {code_api, &code_api_n},         {port_api, &port_api_n}};
+} services[] = {{job_api, &job_api_n},           {sandbox_api, &sandbox_api_n},
+                {exec_api, &exec_api_n},         {file_api, &file_api_n},
+                {template_api, &template_api_n}, {tenant_api, &tenant_api_n},
+                {fleet_api, &fleet_api_n},       {code_api, &code_api_n},
+                {port_api, &port_api_n},         {snapshot_api, &snapshot_api_n}};
 
 static const struct api_method *find_method(const char *path)
 {
@@ -357,7 +358,7 @@ struct unit *api_unit(struct api_call *a, const char *id, enum books_kind kind,
     struct unit *u = unit_find(a->s, a->p.tenant, id);
     /* One whose end was asked for is as good as gone: its worker would only say that it ends. */
     if (!u || u->kind != kind || u->cancel || u->phase > PHASE_RUNNING) {
-        const char *what = kind == BOOKS_JOB ? "job" : "sandbox";
+        const char *what = books_kind_name(kind);
         struct cl_err err = {0};
         (void)cl_fail(&err, CL_E_NOTFOUND, 0, "no live %s '%.40s'", what, id);
         (void)snprintf(err.subject, sizeof err.subject, "%s", what); /* what is gone, not a file */

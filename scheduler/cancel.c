@@ -13,11 +13,6 @@ struct cancel {
 };
 _Static_assert(offsetof(struct cancel, f) == 0, "on_change() relies on it");
 
-static const char *noun(enum books_kind kind)
-{
-    return kind == BOOKS_JOB ? "job" : "sandbox";
-}
-
 static void on_answer(void *arg)
 {
     struct cancel *x = arg;
@@ -39,7 +34,7 @@ static void on_noted(const struct books_unit *rows, size_t n, const char *next,
     struct cancel *x = a->state; /* NULL: the client has left, and its wish holds */
     struct unit *u = err ? NULL : unit_find(a->s, a->p.tenant, a->object);
     if (x && err && err->code == CL_E_NOTFOUND)
-        api_fail_with(a, CL_E_NOTFOUND, "no %s '%.40s'", noun(x->spec.kind), a->object);
+        api_fail_with(a, CL_E_NOTFOUND, "no %s '%.40s'", books_kind_name(x->spec.kind), a->object);
     else if (err)
         api_fail(a, err);
     else if (x && !u)
@@ -57,8 +52,9 @@ void cancel_unit(struct api_call *a, const struct cancel_spec *spec)
 {
     struct cl_err err = {0};
     api_about(a, spec->id);
-    if (!cl_id_is(spec->id, spec->kind == BOOKS_JOB ? "job" : "sbx")) {
-        api_fail_with(a, CL_E_INVALID, "'%.40s' is no %s id", spec->id, noun(spec->kind));
+    if (!cl_id_is(spec->id, books_kind_prefix(spec->kind))) {
+        api_fail_with(a, CL_E_INVALID, "'%.40s' is no %s id", spec->id,
+                      books_kind_name(spec->kind));
         return;
     }
     struct cancel *x = cl_zalloc(sizeof *x);

@@ -1,4 +1,4 @@
-/* scheduler/cancel.h - end a job or a sandbox on request: noted in the books first, so that it
+/* scheduler/cancel.h - end a unit on request: noted in the books first, so that it
  * holds whatever happens to this scheduler; then its worker hears.
  */
 #ifndef CL_SCHEDULER_CANCEL_H

@@ -7,6 +7,7 @@
 #include "cloche/v1/code.pb-c.h"
 #include "cloche/v1/guest.pb-c.h"
 #include "scheduler/api.h"
+#include "scheduler/relays.h"
 #include "scheduler/validate.h"
 
 enum {

@@ -27,14 +27,13 @@ void drain_stuck(struct unit *u, const struct cl_err *why, enum drain_cost cost)
     u->stuck_until_ns = cl_now_ns() + again_s[cost] * CL_NS_PER_S;
     log_event(LOG_MOVE_FAILED, "unit=%s from=%s text='%s'", u->id, u->worker_id, why->text);
     if (w)
-        (void)snprintf(w->drain_trouble, sizeof w->drain_trouble, "sandbox '%s': %s", u->id,
-                       why->text);
+        (void)snprintf(w->drain_trouble, sizeof w->drain_trouble, "%s '%s': %s",
+                       books_kind_name(u->kind), u->id, why->text);
 }
 
 static bool is_on(const struct unit *u, const struct worker *w)
 {
-    return u->phase == PHASE_RUNNING && u->kind == BOOKS_SANDBOX &&
-           strcmp(u->worker_id, w->id) == 0;
+    return u->phase == PHASE_RUNNING && u->kind != BOOKS_JOB && strcmp(u->worker_id, w->id) == 0;
 }
 
 static void drain(struct worker *w)

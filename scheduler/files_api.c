@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "cloche/v1/guest.pb-c.h"
+#include "scheduler/relays.h"
 #include "scheduler/stream.h"
 #include "scheduler/validate.h"
 

@@ -38,7 +38,9 @@ static void count_units(struct sched *s, Cloche__V1__Worker *rows, size_t n)
         const Cloche__V1__Worker key = {.id = (char *)(uintptr_t)u->worker_id};
         Cloche__V1__Worker *row = bsearch(&key, rows, n, sizeof *rows, by_id);
         if (row)
-            *(u->kind == BOOKS_JOB ? &row->jobs : &row->sandboxes) += 1;
+            *(u->kind == BOOKS_JOB       ? &row->jobs
+              : u->kind == BOOKS_SANDBOX ? &row->sandboxes
+                                         : &row->snapshots) += 1;
     }
 }
 

@@ -13,6 +13,7 @@
 #include "observability/log.h"
 #include "scheduler/cancel.h"
 #include "scheduler/look.h"
+#include "scheduler/snapshots.h"
 #include "scheduler/stream.h"
 #include "scheduler/submit.h"
 
@@ -20,15 +21,28 @@
 
 static void run_submitted(void *arg, struct unit *u, bool replayed, const struct cl_err *err);
 
+/* In a copy of a snapshot, if that is asked for. */
+static void submit_job(struct api_call *a, struct submit_spec *spec, submit_fn *fn)
+{
+    struct snapshot_start start;
+    spec->kind = BOOKS_JOB;
+    if (spec->spec && spec->spec->snapshot[0]) {
+        if (!snapshot_start(a, spec->spec, &start))
+            return;
+        spec->spec = &start.spec;
+        spec->fork_of = start.id;
+    }
+    submit(a, spec, fn, a);
+}
+
 static void job_run(struct api_call *a)
 {
     const Cloche__V1__RunRequest *r = (const Cloche__V1__RunRequest *)a->request;
-    struct submit_spec spec = {.kind = BOOKS_JOB,
-                               .spec = r->spec,
+    struct submit_spec spec = {.spec = r->spec,
                                .idempotency_key = r->idempotency_key,
                                .refuse_over_quota = !r->spec || r->spec->max_queue_wait_ns == 0,
                                .waits = !r->detach_on_disconnect};
-    submit(a, &spec, run_submitted, a);
+    submit_job(a, &spec, run_submitted);
 }
 
 static void run_submitted(void *arg, struct unit *u, bool replayed, const struct cl_err *err)
@@ -70,9 +84,8 @@ static void submitted(void *arg, struct unit *u, bool replayed, const struct cl_
 static void job_submit(struct api_call *a)
 {
     const Cloche__V1__SubmitRequest *r = (const Cloche__V1__SubmitRequest *)a->request;
-    struct submit_spec spec = {
-        .kind = BOOKS_JOB, .spec = r->spec, .idempotency_key = r->idempotency_key};
-    submit(a, &spec, submitted, a);
+    struct submit_spec spec = {.spec = r->spec, .idempotency_key = r->idempotency_key};
+    submit_job(a, &spec, submitted);
 }
 
 /* --- Get and List ----------------------------------------------------------------------------- */

@@ -1,6 +1,8 @@
 /* scheduler/look.c - see scheduler/look.h. */
 #include "scheduler/look.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 #include "proto/copy.h"
 
@@ -14,11 +16,6 @@ struct look {
     struct look_list list;
 };
 
-static const char *noun(enum books_kind kind)
-{
-    return kind == BOOKS_JOB ? "job" : "sandbox";
-}
-
 static void end(struct look *l)
 {
     api_release(l->a);
@@ -29,7 +26,7 @@ static struct look *begin(struct api_call *a, enum books_kind kind)
 {
     struct look *l = cl_zalloc(sizeof *l);
     if (!l) {
-        api_fail_with(a, CL_E_NOMEM, "%s", noun(kind));
+        api_fail_with(a, CL_E_NOMEM, "%s", books_kind_name(kind));
         return NULL;
     }
     l->a = a;
@@ -67,7 +64,7 @@ static void on_get(const struct books_unit *rows, size_t n, const char *next,
     if (err && err->code != CL_E_NOTFOUND) {
         api_fail(l->a, err);
     } else if (err || n != 1 || rows[0].kind != l->kind) {
-        api_fail_with(l->a, CL_E_NOTFOUND, "no %s '%.40s'", noun(l->kind), l->a->object);
+        api_fail_with(l->a, CL_E_NOTFOUND, "no %s '%.40s'", books_kind_name(l->kind), l->a->object);
     } else {
         row_open(&row, l->a->s, &rows[0]);
         l->one(l->a, &row);
@@ -80,8 +77,8 @@ void look_get(struct api_call *a, enum books_kind kind, const char *id, look_one
 {
     struct cl_err err = {0};
     api_about(a, id);
-    if (!cl_id_is(id, kind == BOOKS_JOB ? "job" : "sbx")) {
-        api_fail_with(a, CL_E_INVALID, "'%.40s' is no %s id", id, noun(kind));
+    if (!cl_id_is(id, books_kind_prefix(kind))) {
+        api_fail_with(a, CL_E_INVALID, "'%.40s' is no %s id", id, books_kind_name(kind));
         return;
     }
     struct look *l = begin(a, kind);
@@ -100,6 +97,9 @@ void look_get(struct api_call *a, enum books_kind kind, const char *id, look_one
 static bool fits(const struct look *l, const struct look_row *row)
 {
     const Cloche__V1__JobSpec *spec = row->record ? row->record->spec : NULL;
+    const char *of = l->list.fork_of;
+    if (of && of[0] && (!row->record || strcmp(row->record->fork_of, of) != 0))
+        return false;
     return api_labels_match(spec ? spec->labels : NULL, spec ? spec->n_labels : 0, l->list.labels,
                             l->list.n_labels);
 }

@@ -1,4 +1,4 @@
-/* scheduler/look.h - Get and List of jobs and sandboxes: what the books say of units, with what
+/* scheduler/look.h - Get and List of units: what the books say of units, with what
  * this process knows of the live ones.
  *
  * Owns:    the rows, until the callback returns.
@@ -28,6 +28,7 @@ struct look_list {
     const char *page_token;
     Cloche__V1__Label *const *labels; /* only units that have them all; borrowed from the request */
     size_t n_labels;
+    const char *fork_of; /* only copies of this one; NULL or "" = any */
 };
 /* Answers the call.  rows[i] are those that fit. */
 typedef void look_many_fn(struct api_call *a, const struct look_row *rows, size_t n,

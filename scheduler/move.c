@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "observability/log.h"
 #include "proto/copy.h"
+#include "scheduler/relays.h"
 
 enum {
     STALL_S = 60,         /* without a piece or an answer */

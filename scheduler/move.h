@@ -41,5 +41,9 @@ struct assignment {
     Cloche__V1__NetworkGrant grant;
 };
 void unit_assignment(const struct unit *u, struct assignment *o);
+/* units.c: vCPUs and memory that it has or, a snapshot, that its copies have; the disk it asked
+ * for.
+ */
+void unit_sizes(const struct unit *u, Cloche__V1__Resources *ret);
 
 #endif

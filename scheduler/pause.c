@@ -1,5 +1,6 @@
 /* scheduler/pause.c - Pause and Resume of SandboxService, the rest of idle sandboxes and their
- * waking by use, what workers say of it, and the rest of those that move to another worker.
+ * waking by use, what workers say of it, the rest of those that move to another worker, and that
+ * of snapshots, which are at rest all their life.
  *
  *   pause:    its worker is asked ─► the books note it ─► PAUSED
  *               │ no                   │ no quota
@@ -31,10 +32,12 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "observability/log.h"
+#include "scheduler/cancel.h"
 #include "scheduler/drain.h"
 #include "scheduler/move.h"
 #include "scheduler/place.h"
 #include "scheduler/sandboxes.h"
+#include "scheduler/snapshots.h"
 #include "scheduler/validate.h"
 
 enum {
@@ -42,7 +45,14 @@ enum {
     USE_MOMENT_MS = 1000, /* a use is with the worker by then */
 };
 
-enum asker { ASKED_BY_CLIENT, ASKED_BY_IDLENESS, ASKED_BY_WORKER, ASKED_BY_USE, ASKED_BY_DRAIN };
+enum asker {
+    ASKED_BY_CLIENT,
+    ASKED_BY_IDLENESS,
+    ASKED_BY_WORKER,
+    ASKED_BY_USE,
+    ASKED_BY_DRAIN,
+    ASKED_BY_BIRTH, /* of a snapshot, which is at rest from its start on */
+};
 
 struct resting {
     struct unit *u;     /* borrowed; NULL once it has ended */
@@ -68,7 +78,7 @@ struct resting {
 
 static const char *asker_name(enum asker asker)
 {
-    static const char *const names[] = {"client", "idle", "worker", "use", "drain"};
+    static const char *const names[] = {"client", "idle", "worker", "use", "drain", "birth"};
     return names[asker];
 }
 
@@ -221,7 +231,9 @@ static void note(struct resting *x)
         u->expires_wall_ns = x->expires_ns;
     if (x->ttl_ns)
         u->record->ttl_ns = x->ttl_ns;
-    if (news)
+    if (news && u->kind == BOOKS_SNAPSHOT)
+        snapshot_is_whole(u);
+    else if (news)
         emit(x);
 }
 
@@ -278,6 +290,13 @@ static void refuse_to_go_on(struct unit *u, const struct cl_err *err)
     unit_emit(u, AUDIT_QUOTA_REFUSED, fields, CL_COUNT(fields));
 }
 
+/* Nobody knows its id yet. */
+static void refuse_birth(struct unit *u, const struct cl_err *err)
+{
+    u->refused = *err;
+    cancel_abandoned(u);
+}
+
 static void refuse(struct resting *x, const struct cl_err *err)
 {
     struct cl_err why = *err; /* it may be x's */
@@ -294,6 +313,8 @@ static void refuse(struct resting *x, const struct cl_err *err)
         refuse_to_go_on(x->u, err);
     else if (x->asker == ASKED_BY_DRAIN)
         drain_stuck(x->u, err, DRAIN_COST_NOTHING);
+    else if (x->asker == ASKED_BY_BIRTH && err->code == CL_E_QUOTA)
+        refuse_birth(x->u, err);
     end(x);
     if (runs)
         go_on(&calls);
@@ -772,8 +793,9 @@ static void try_to_move(struct resting *x)
 void unit_move_away(struct unit *u)
 {
     struct resting *x;
-    if (u->phase != PHASE_RUNNING || !u->started || u->kind != BOOKS_SANDBOX || u->cancel ||
-        u->resting || !(x = begin(u, true, ASKED_BY_DRAIN, NULL)))
+    if (u->phase != PHASE_RUNNING || !u->started || u->kind == BOOKS_JOB || u->cancel ||
+        u->resting || (u->kind == BOOKS_SNAPSHOT && !u->paused) ||
+        !(x = begin(u, true, ASKED_BY_DRAIN, NULL)))
         return;
     x->keep_ns = PAUSE_KEEP_S * CL_NS_PER_S;
     x->goes_on = !u->paused;
@@ -807,9 +829,31 @@ static void let_go_on(struct unit *u)
         note_resume(x, false, on_resume_noted);
 }
 
+/* As its worker says. */
+static struct resting *begin_told(struct unit *u, enum asker asker,
+                                  const Cloche__V1__RunningUnit *m)
+{
+    struct resting *x = begin(u, m->paused, asker, NULL);
+    if (!x)
+        return NULL;
+    x->for_idle = m->paused_for_idle;
+    x->image_bytes = m->image_bytes;
+    x->kept = m->kept;
+    x->goes_on = m->goes_on;
+    x->expires_ns = m->expires_unix_ns;
+    return x;
+}
+
+void unit_begins_at_rest(struct unit *u, const Cloche__V1__RunningUnit *m)
+{
+    struct resting *x = m->paused && !u->resting ? begin_told(u, ASKED_BY_BIRTH, m) : NULL;
+    if (x)
+        note_pause(x, false, on_followed);
+}
+
 void unit_rest_told(struct unit *u, const Cloche__V1__RunningUnit *m)
 {
-    if (u->phase != PHASE_RUNNING || !u->started || u->kind != BOOKS_SANDBOX || u->resting)
+    if (u->phase != PHASE_RUNNING || !u->started || u->kind == BOOKS_JOB || u->resting)
         return;
     if (m->paused == u->paused && !u->rest_unsure && !is_kept_longer(u, m)) {
         u->image_bytes = m->paused ? m->image_bytes : 0; /* the books do not keep these */
@@ -818,14 +862,9 @@ void unit_rest_told(struct unit *u, const Cloche__V1__RunningUnit *m)
             let_go_on(u);
         return;
     }
-    struct resting *x = begin(u, m->paused, ASKED_BY_WORKER, NULL);
+    struct resting *x = begin_told(u, ASKED_BY_WORKER, m);
     if (!x)
         return;
-    x->for_idle = m->paused_for_idle;
-    x->image_bytes = m->image_bytes;
-    x->kept = m->kept;
-    x->goes_on = m->goes_on;
-    x->expires_ns = m->expires_unix_ns;
     if (m->paused)
         note_pause(x, true, on_followed);
     else

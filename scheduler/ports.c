@@ -15,6 +15,7 @@
 #include "observability/log.h"
 #include "policy/link.h"
 #include "scheduler/api.h"
+#include "scheduler/relays.h"
 
 enum {
     PENDING_MAX = RPC_MESSAGE_MAX + RPC_OUT_HIGH, /* of a client that is told to stop at once */

@@ -10,7 +10,7 @@
 #include "redis/books_recover.h"
 #include "scheduler/ends.h"
 #include "scheduler/lead.h"
-#include "scheduler/sched_priv.h"
+#include "scheduler/snapshots.h"
 
 enum { PAGE = 500, REAP_MAX = 128 };
 
@@ -95,6 +95,8 @@ static int restore(struct sched *s, const struct books_unit *row, struct cl_err 
     memcpy(u->need, row->need, sizeof u->need);
     if (u->cancel && u->paused)
         unit_cancel(u, CLOCHE__V1__REASON__REASON_REQUESTED);
+    else if (u->paused && u->kind == BOOKS_SNAPSHOT)
+        snapshot_is_whole(u);
     if (u->phase != PHASE_QUEUED)
         return 0; /* its worker says Hello, or its lease runs out */
     if (u->cancel)

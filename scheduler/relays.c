@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "scheduler/sched_priv.h"
+#include "scheduler/relays.h"
 
 enum { RELAY_ID = 33, DIAL_TIMEOUT_S = 15 };
 

@@ -7,8 +7,9 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "scheduler/cancel.h"
+#include "scheduler/creation.h"
 #include "scheduler/look.h"
-#include "scheduler/submit.h"
+#include "scheduler/snapshots.h"
 #include "scheduler/validate.h"
 
 /* --- messages --------------------------------------------------------------------------------- */
@@ -79,111 +80,41 @@ enum { MOMENT_MAX = 64 }; /* MACHINE_MOMENT of the worker, which compares it who
 /* --- Create and Fork: answer when it runs -------------------------------------------------------
  */
 
-struct creation {
-    struct follower f;  /* first */
-    struct api_call *a; /* held */
-    Cloche__V1__JobSpec spec;
-    Cloche__V1__Resources resources; /* of a fork: those of the one that it is a copy of */
-    bool is_fork;
-    struct cl_timer kick;
-};
-
-static void creation_free(struct creation *c)
-{
-    struct api_call *a = c->a;
-    unit_unfollow(&c->f);
-    cl_timer_fini(&c->kick);
-    a->state = NULL;
-    cl_free(c);
-    api_release(a);
-}
-
-static void fail_ended(struct api_call *a, const struct unit *u)
-{
-    const Cloche__V1__ExecResult *r = u->terminal ? u->terminal->result : NULL;
-    if (u->refused.code)
-        api_fail(a, &u->refused);
-    else if (r && r->reason == CLOCHE__V1__REASON__REASON_NO_TEMPLATE)
-        api_fail_with(a, CL_E_NOTFOUND, "%s", r->message);
-    else
-        api_fail_with(a, CL_E_UNAVAILABLE, "the sandbox ended before it ran: %s",
-                      r ? r->message : "");
-}
-
-static void reply(struct creation *c)
+static void reply_created(struct api_call *a, const struct unit *u)
 {
     struct sandbox_view view;
-    Cloche__V1__CreateResponse created = CLOCHE__V1__CREATE_RESPONSE__INIT;
-    Cloche__V1__ForkResponse forked = CLOCHE__V1__FORK_RESPONSE__INIT;
-    sandbox_view_unit(&view, c->f.unit);
-    created.sandbox = forked.sandbox = &view.m;
-    api_reply(c->a, c->is_fork ? &forked.base : &created.base);
+    Cloche__V1__CreateResponse m = CLOCHE__V1__CREATE_RESPONSE__INIT;
+    sandbox_view_unit(&view, u);
+    m.sandbox = &view.m;
+    api_reply(a, &m.base);
 }
 
-static void on_kick(void *arg)
+static void reply_forked(struct api_call *a, const struct unit *u)
 {
-    struct creation *c = arg;
-    const struct unit *u = c->f.unit;
-    if (c->a->replied || !u)
-        return;
-    if (u->phase == PHASE_ENDED)
-        fail_ended(c->a, u);
-    else if (u->phase == PHASE_RUNNING && u->started)
-        reply(c);
+    struct sandbox_view view;
+    Cloche__V1__ForkResponse m = CLOCHE__V1__FORK_RESPONSE__INIT;
+    sandbox_view_unit(&view, u);
+    m.sandbox = &view.m;
+    api_reply(a, &m.base);
 }
 
-static void on_change(struct follower *f)
+static void fill_create(struct creation *c, const Cloche__V1__CreateRequest *r)
 {
-    cl_timer_start(&((struct creation *)(void *)f)->kick, 0);
-}
-_Static_assert(offsetof(struct creation, f) == 0, "on_change() relies on it");
-
-static void created(void *arg, struct unit *u, bool replayed, const struct cl_err *err)
-{
-    (void)replayed;
-    struct api_call *a = arg;
-    struct creation *c = a->state;
-    if (err)
-        api_fail(a, err);
-    else if (!u)
-        api_fail_with(a, CL_E_STATE, "the sandbox of this idempotency key has ended ('%s')",
-                      a->object);
-    if (!c) { /* the client has left: nobody knows the id, so nobody could end it */
-        if (u)
-            cancel_abandoned(u);
-        return;
-    }
-    if (err || !u)
-        return;
-    unit_follow(u, &c->f);
-    cl_timer_start(&c->kick, 0);
-}
-
-/* The call's state; NULL when it failed. */
-static struct creation *creation_new(struct api_call *a)
-{
-    struct cl_err err = {0};
-    struct creation *c = cl_zalloc(sizeof *c);
-    if (!c || cl_timer_init(&c->kick, a->s->loop, on_kick, c, &err) < 0) {
-        cl_free(c);
-        api_fail_with(a, CL_E_NOMEM, "sandbox");
-        return NULL;
-    }
-    c->a = a;
-    c->f.on_change = on_change;
-    cl_list_init(&c->f.link);
-    cloche__v1__job_spec__init(&c->spec);
-    cloche__v1__resources__init(&c->resources);
-    a->state = c;
-    api_hold(a);
-    return c;
+    c->spec.template_ = r->template_;
+    c->spec.resources = r->resources;
+    c->spec.labels = r->labels;
+    c->spec.n_labels = r->n_labels;
+    c->spec.network = r->network;
+    c->spec.network_grant = r->network_grant;
+    c->spec.snapshot = r->snapshot;
 }
 
 static void sandbox_create(struct api_call *a)
 {
     const Cloche__V1__CreateRequest *r = (const Cloche__V1__CreateRequest *)a->request;
+    struct snapshot_start start;
     struct cl_err err = {0};
-    struct creation *c = creation_new(a);
+    struct creation *c = creation_new(a, reply_created);
     if (!c)
         return;
     bool pauses;
@@ -192,37 +123,19 @@ static void sandbox_create(struct api_call *a)
         api_fail(a, &err);
         return;
     }
-    c->spec.template_ = r->template_;
-    c->spec.resources = r->resources;
-    c->spec.labels = r->labels;
-    c->spec.n_labels = r->n_labels;
-    c->spec.network = r->network;
-    c->spec.network_grant = r->network_grant;
     struct submit_spec spec = {.kind = BOOKS_SANDBOX,
-                               .spec = &c->spec,
                                .idempotency_key = r->idempotency_key,
                                .ttl_ns = r->ttl_ns,
                                .pause_on_idle = pauses,
-                               .wake_on_use = r->wake_on_use,
-                               .refuse_over_quota = true,
-                               .waits = true};
-    submit(a, &spec, created, a);
-}
-
-/* Its sizes, not what its spec left open: that would be what the template has now. */
-static void spec_of_fork(struct creation *c, const struct unit *of,
-                         const Cloche__V1__ForkRequest *r)
-{
-    const Cloche__V1__JobSpec *spec = of->record->spec;
-    c->resources.vcpus = (uint32_t)(of->need[BOOKS_VCPU] / 1000);
-    c->resources.memory_mib = (uint32_t)of->need[BOOKS_MEM];
-    c->resources.disk_mib = spec->resources ? spec->resources->disk_mib : 0;
-    c->spec.template_ = spec->template_;
-    c->spec.resources = &c->resources;
-    c->spec.labels = r->labels;
-    c->spec.n_labels = r->n_labels;
-    c->spec.network = spec->network;
-    c->spec.network_grant = spec->network_grant;
+                               .wake_on_use = r->wake_on_use};
+    fill_create(c, r);
+    if (r->snapshot[0]) {
+        if (!snapshot_start(a, &c->spec, &start))
+            return;
+        c->spec = start.spec;
+        spec.fork_of = start.id;
+    }
+    creation_submit(c, &spec);
 }
 
 static void sandbox_fork(struct api_call *a)
@@ -231,7 +144,7 @@ static void sandbox_fork(struct api_call *a)
     struct cl_err err = {0};
     struct worker *w;
     struct unit *of = api_unit(a, r->sandbox_id, BOOKS_SANDBOX, &w);
-    struct creation *c = of ? creation_new(a) : NULL;
+    struct creation *c = of ? creation_new(a, reply_forked) : NULL;
     if (!c)
         return;
     if (validate_ttl(r->ttl_ns, &err) < 0) {
@@ -241,30 +154,18 @@ static void sandbox_fork(struct api_call *a)
     } else if (!w->forks) {
         api_fail_with(a, CL_E_UNIMPL, "the worker of '%.40s' is older than forks", of->id);
     } else {
-        c->is_fork = true;
-        spec_of_fork(c, of, r);
+        creation_copy_spec(c, of);
+        c->spec.labels = r->labels;
+        c->spec.n_labels = r->n_labels;
         struct submit_spec spec = {.kind = BOOKS_SANDBOX,
-                                   .spec = &c->spec,
                                    .idempotency_key = r->idempotency_key,
                                    .ttl_ns = r->ttl_ns ? r->ttl_ns : of->record->ttl_ns,
                                    .pause_on_idle = of->record->pause_on_idle,
                                    .wake_on_use = of->record->wake_on_use,
                                    .fork_of = of->id,
-                                   .fork_moment = r->moment,
-                                   .refuse_over_quota = true,
-                                   .waits = true};
-        submit(a, &spec, created, a);
+                                   .fork_moment = r->moment};
+        creation_submit(c, &spec);
     }
-}
-
-static void create_gone(struct api_call *a, const struct cl_err *why)
-{
-    struct creation *c = a->state;
-    if (!c)
-        return;
-    if (why && c->f.unit)
-        cancel_abandoned(c->f.unit);
-    creation_free(c);
 }
 
 /* --- Get and List -------------------------------------------------------------------------------
@@ -435,7 +336,7 @@ static void vm_stats(struct api_call *a)
 
 const struct api_method sandbox_api[] = {
     {METHOD("Create"), TYPES(create_request, create_response), .scope = SCOPE_RUN, .changes = true,
-     .handle = sandbox_create, .on_gone = create_gone},
+     .handle = sandbox_create, .on_gone = creation_gone},
     {METHOD("Get"), TYPES(sandbox_service_get_request, sandbox_service_get_response),
      .scope = SCOPE_READ, .handle = sandbox_get},
     {METHOD("List"), TYPES(sandbox_service_list_request, sandbox_service_list_response),
@@ -443,7 +344,7 @@ const struct api_method sandbox_api[] = {
     {METHOD("Kill"), TYPES(kill_request, kill_response), .scope = SCOPE_RUN, .changes = true,
      .handle = sandbox_kill, .on_gone = cancel_gone},
     {METHOD("Fork"), TYPES(fork_request, fork_response), .scope = SCOPE_RUN, .changes = true,
-     .wakes = true, .handle = sandbox_fork, .on_gone = create_gone},
+     .wakes = true, .handle = sandbox_fork, .on_gone = creation_gone},
     {METHOD("Extend"), TYPES(extend_request, extend_response), .scope = SCOPE_RUN, .changes = true,
      .wakes = true, .handle = sandbox_extend},
     {METHOD("Pause"), TYPES(pause_request, pause_response), .scope = SCOPE_RUN, .changes = true,

@@ -18,6 +18,7 @@
 #include "scheduler/ends.h"
 #include "scheduler/fleet.h"
 #include "scheduler/lead.h"
+#include "scheduler/relays.h"
 #include "scheduler/scheduler.h"
 
 enum { REAP_EVERY_MS = 1000, HEALTH_EVERY_MS = 500, STOP_MAX_S = 8, RESIGN_MAX_S = 1 };
@@ -218,6 +219,7 @@ static int open_maps(struct sched *s, struct cl_err *err)
     if (cl_map_new(SCHED_TENANTS_MAX, &s->tenants, err) < 0 ||
         cl_map_new(SCHED_UNITS_MAX, &s->units, err) < 0 ||
         cl_map_new(SCHED_UNITS_MAX, &s->leases, err) < 0 ||
+        cl_map_new(SCHED_UNITS_MAX, &s->snapshots, err) < 0 ||
         cl_map_new(SCHED_WORKERS_MAX, &s->workers, err) < 0 ||
         cl_map_new(SCHED_RELAYS_MAX, &s->relays, err) < 0 ||
         cl_map_new(SCHED_REQUESTS_MAX, &s->requests, err) < 0 ||
@@ -406,6 +408,7 @@ void sched_free(struct sched *s)
     free_values(s->tenants);
     cl_map_free(s->units);
     cl_map_free(s->leases);
+    cl_map_free(s->snapshots);
     free_values(s->workers);
     cl_map_free(s->relays);
     free_values(s->requests);

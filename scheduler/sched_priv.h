@@ -1,6 +1,6 @@
 /* scheduler/sched_priv.h - the objects of one scheduler process and how they hang together.
  *
- *   tenant ──< unit >── worker            unit: a job or a sandbox that has not ended (or just did)
+ *   tenant ──< unit >── worker            unit: a job, sandbox or snapshot not ended (or just)
  *                 │         └──< request  request: an ExecCommand without its answer
  *                 └──< follower           follower: a client's stream on it; has a relay there
  *
@@ -87,6 +87,7 @@ struct worker {
     uint32_t minor; /* of the protocol, as agreed */
     bool network;   /* its VMs can be given network */
     bool forks;     /* it makes copies of its sandboxes */
+    bool snapshots; /* it knows snapshots */
     bool greeting;  /* since its Hello; its first Load says that it has told all it knows */
     bool draining;  /* it says so: its sandboxes are to be moved away */
     char drain_trouble[CL_ERR_TEXT]; /* why one could not be, the newest; "" = none */
@@ -117,7 +118,7 @@ struct unit {
     bool rest_unsure;  /* the books may say otherwise of that: its worker's next word settles it */
     bool cancel;
     bool unconfirmed;               /* its worker's newest Hello did not name it */
-    bool refuse_over_quota;         /* a sandbox: nobody knows its id yet */
+    bool refuse_over_quota;         /* no job: nobody knows its id yet */
     struct cl_err refused;          /* the refusal, when it came to that */
     Cloche__V1__UnitRecord *record; /* owned */
     uint64_t fence;
@@ -154,9 +155,10 @@ struct sched {
     struct metrics_server *metrics_server;
     struct fairq *queue;
     struct cl_map *tenants, *units, *workers, *relays, *requests, *keys;
-    struct cl_map *leases; /* lease id -> unit: of its newest attempt */
-    struct lead *lead;     /* owned */
-    struct ends *ends;     /* owned */
+    struct cl_map *leases;    /* lease id -> unit: of its newest attempt */
+    struct cl_map *snapshots; /* "TENANT/NAME" -> unit: whole ones by name */
+    struct lead *lead;        /* owned */
+    struct ends *ends;        /* owned */
     struct cl_timer kick, reap, health, moves;
     uint8_t pepper[32], salt[32]; /* of keys; of redacted arguments in the audit log */
     bool stopping;                /* clients that vanish now did not leave */
@@ -240,6 +242,8 @@ void unit_mark_started(struct unit *u);
 void unit_idle(struct unit *u);
 /* Its worker says whether its VM is at rest; this process and the books follow. */
 void unit_rest_told(struct unit *u, const Cloche__V1__RunningUnit *m);
+/* A snapshot is whole, and rests: when the books have no room for that it ends. */
+void unit_begins_at_rest(struct unit *u, const Cloche__V1__RunningUnit *m);
 /* It has ended: who waits for a pause or resume of it gets an answer. */
 void unit_rest_over(struct unit *u);
 /* recover.c */
@@ -261,27 +265,6 @@ typedef void request_fn(void *arg, const Cloche__V1__ExecAnswer *answer, const s
 const struct worker_template *worker_template_find(const struct sched *s, const char *name);
 int worker_request(struct worker *w, Cloche__V1__ExecCommand *command, request_fn *fn, void *arg,
                    struct cl_err *err) CL_MUST;
-/* relays.c: the scheduler's end of a relay. */
-struct relay;
-struct relay_events {
-    void (*on_message)(void *arg, const Cloche__V1__RelayRequest *m);
-    void (*on_drain)(void *arg);                         /* room towards the worker again */
-    void (*on_end)(void *arg, const struct cl_err *why); /* over; why NULL = in order.  Once. */
-};
-int relay_open(struct worker *w, Cloche__V1__OpenRelay *what, const struct relay_events *events,
-               void *arg, struct relay **ret_relay, struct cl_err *err) CL_MUST;
-/* A worker left: relays that it did not dial yet end soon. */
-void relays_worker_left(struct sched *s, const char *worker_id);
-/* No more events; the worker's call is ended. */
-void relay_drop(struct relay *r);
-void relay_pause(struct relay *r, bool paused);
-int relay_send(struct relay *r, const void *data, size_t n, bool eof, struct cl_err *err) CL_MUST;
-int relay_send_message(struct relay *r, const Cloche__V1__RelayResponse *m,
-                       struct cl_err *err) CL_MUST;
-bool relay_is_full(const struct relay *r);
-extern const struct rpc_method relay_methods[];
-extern const size_t relay_methods_count;
-
 /* auth.c: credential -> principal (DECISIONS §8); one interface, other verifiers come behind it. */
 typedef void auth_fn(struct rpc_call *call, const struct principal *p);
 /* Check the call's credential and `scope`, then run fn; refusals are answered and audited.  The

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "proto/copy.h"
 #include "scheduler/cancel.h"
+#include "scheduler/relays.h"
 
 enum { RETRY_MS = 200, LOST_WORKER_WAIT_S = 5 };
 

@@ -62,8 +62,7 @@ static void on_recorded(const struct cl_err *err, void *arg)
         withdraw(x, bad.text, &bad);
         return;
     }
-    metrics_add(x->a->s->metrics, METRIC_UNITS_ACCEPTED, x->kind == BOOKS_JOB ? "job" : "sandbox",
-                NULL, 1);
+    metrics_add(x->a->s->metrics, METRIC_UNITS_ACCEPTED, books_kind_name(x->kind), NULL, 1);
     log_event(LOG_JOB_ACCEPTED, "unit=%s tenant=%s template=%s", x->id, x->tenant->name,
               x->unit->record->spec->template_);
     if (reserved)
@@ -81,7 +80,7 @@ static int emit_admission(struct submission *x, const char *const *argv, size_t 
         AUDIT_LIST("argv", argv, CL_MIN(n, (size_t)AUDIT_LIST_MAX)),
         AUDIT_STR("fork_of", fork_of[0] ? fork_of : NULL),
         AUDIT_STR("key", x->a->p.key_id),
-        AUDIT_STR("kind", x->kind == BOOKS_JOB ? "job" : "sandbox"),
+        AUDIT_STR("kind", books_kind_name(x->kind)),
         AUDIT_STR("spec_sha256", digest),
         AUDIT_STR("subject", x->a->p.subject[0] ? x->a->p.subject : NULL),
         AUDIT_STR("template", x->unit->record->spec->template_),
@@ -143,7 +142,7 @@ static void on_admitted(const struct books_admitted *res, const struct cl_err *e
     }
     x->record = NULL;
     memcpy(x->unit->need, x->need.dim, sizeof x->unit->need);
-    x->unit->refuse_over_quota = x->kind == BOOKS_SANDBOX;
+    x->unit->refuse_over_quota = x->kind != BOOKS_JOB;
     if ((leased && unit_reserved(x->unit, &x->lease, &bad) < 0) || record_admission(x, &bad) < 0)
         on_recorded(&bad, x);
 }
@@ -193,17 +192,18 @@ static int admit(struct submission *x, struct cl_err *err)
     const Cloche__V1__JobSpec *spec = x->record->spec;
     const struct worker_template *t = worker_template_find(x->a->s, spec->template_);
     struct spec_frame frame = {.is_job = x->kind == BOOKS_JOB,
-                               .life_ns = x->kind == BOOKS_SANDBOX
-                                              ? SANDBOX_LIFE_H * 3600 * CL_NS_PER_S
-                                          : spec->command ? spec->command->timeout_ns
-                                                          : 0,
+                               .life_ns = x->kind != BOOKS_JOB ? SANDBOX_LIFE_H * 3600 * CL_NS_PER_S
+                                          : spec->command      ? spec->command->timeout_ns
+                                                               : 0,
                                .vcpus = t ? t->vcpus : 0,
                                .memory_mib = t ? t->memory_mib : 0};
     if (validate_spec(spec, &frame, &x->tenant->limits, &x->need, err) < 0 ||
         hash_request(x, err) < 0)
         return -1;
     x->record->queue_deadline_unix_ns = queue_deadline(x);
-    cl_id_new(x->kind == BOOKS_JOB ? "job" : "sbx", x->id);
+    if (x->kind == BOOKS_SNAPSHOT) /* nothing runs in it, and its disk counts once it is whole */
+        x->need = (struct quota_need){0};
+    cl_id_new(books_kind_prefix(x->kind), x->id);
     size_t n = protobuf_c_message_get_packed_size(&x->record->base);
     uint8_t *bytes = cl_zalloc(n);
     if (!bytes)
@@ -257,6 +257,8 @@ static int make_record(struct submission *x, const struct submit_spec *spec, str
     r.wake_on_use = spec->wake_on_use;
     r.fork_of = (char *)(uintptr_t)(spec->fork_of ? spec->fork_of : "");
     r.fork_moment = (char *)(uintptr_t)(spec->fork_moment ? spec->fork_moment : "");
+    r.name = (char *)(uintptr_t)(spec->name ? spec->name : "");
+    r.replaces = spec->replaces;
     r.subject = x->a->p.subject;
     r.key_id = x->a->p.key_id;
     r.traceparent = (char *)(uintptr_t)(trace && strlen(trace) < 64 ? trace : "");

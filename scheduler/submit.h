@@ -1,5 +1,5 @@
 /* scheduler/submit.h - from a request to an admitted unit: validate, admit in the books, record in
- * the audit log, enqueue.  Used by Run, Submit and sandboxes' Create and Fork.
+ * the audit log, enqueue.  Used by Run, Submit, and Create and Fork of sandboxes and snapshots.
  */
 #ifndef CL_SCHEDULER_SUBMIT_H
 #define CL_SCHEDULER_SUBMIT_H
@@ -10,11 +10,13 @@ struct submit_spec {
     enum books_kind kind;
     const Cloche__V1__JobSpec *spec; /* borrowed from the call's request */
     const char *idempotency_key;
-    uint64_t ttl_ns;         /* sandboxes */
+    uint64_t ttl_ns;         /* sandboxes; snapshots: how long they are kept */
     bool pause_on_idle;      /* sandboxes */
     bool wake_on_use;        /* sandboxes that do */
-    const char *fork_of;     /* sandboxes: of which one it is a copy; NULL = of none */
+    const char *fork_of;     /* of which sandbox or snapshot it is a copy; NULL = of none */
     const char *fork_moment; /* ... and of which moment */
+    const char *name;        /* snapshots; NULL or "" = none */
+    bool replaces;           /* ... whoever has that */
     bool refuse_over_quota;
     bool waits; /* the client waits for it: its deadline bounds the queueing */
 };

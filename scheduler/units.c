@@ -16,6 +16,7 @@
 #include "scheduler/ends.h"
 #include "scheduler/move.h"
 #include "scheduler/place.h"
+#include "scheduler/snapshots.h"
 
 enum {
     QUOTA_WAIT_MAX_MS =
@@ -109,6 +110,11 @@ struct worker *unit_worker(const struct unit *u)
 
 int unit_fail_away(const struct unit *u, struct cl_err *err)
 {
+    if (u->kind == BOOKS_SNAPSHOT)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0,
+                       "snapshot '%s' is on worker '%s', which is not connected: it can be used "
+                       "when that is back",
+                       u->id, u->worker_id);
     if (u->phase == PHASE_RUNNING && u->paused)
         return cl_fail(err, CL_E_UNAVAILABLE, 0,
                        "sandbox '%s' is paused, and its worker '%s' is not connected: it can go on "
@@ -159,12 +165,13 @@ static void become_ended(struct unit *u)
     u->phase = PHASE_ENDED;
     (void)cl_map_del(s->units, u->id);
     forget_lease(u);
+    snapshot_is_over(u);
     u->tenant->n_units--;
     log_event(LOG_JOB_ENDED, "unit=%s tenant=%s outcome=%s reason=%s", u->id, u->tenant->name,
               outcome_name(r->outcome), reason_name(r->reason));
     ends_tell(u);
-    metrics_add(s->metrics, METRIC_UNITS_ENDED, u->kind == BOOKS_JOB ? "job" : "sandbox",
-                outcome_name(r->outcome), 1);
+    metrics_add(s->metrics, METRIC_UNITS_ENDED, books_kind_name(u->kind), outcome_name(r->outcome),
+                1);
     cl_timer_stop(&u->timer);
     unit_rest_over(u);
     unit_tell(u);
@@ -404,7 +411,7 @@ static void requeue(struct unit *u, const char *why, const struct books_end *use
 static bool may_retry(const struct unit *u, bool code_started)
 {
     uint32_t max = u->record->spec->max_attempts;
-    if (u->kind == BOOKS_SANDBOX || u->cancel)
+    if (u->kind != BOOKS_JOB || u->cancel)
         return false;
     return code_started ? max > u->attempt
                         : (max ? CL_MAX(max, (uint32_t)1) : DEFAULT_ATTEMPTS) > u->attempt;
@@ -418,17 +425,27 @@ void units_dispatch_soon(struct sched *s)
         cl_timer_start(&s->kick, 0);
 }
 
+void unit_sizes(const struct unit *u, Cloche__V1__Resources *ret)
+{
+    const Cloche__V1__Resources *asked = u->record->spec->resources;
+    cloche__v1__resources__init(ret);
+    if (u->kind == BOOKS_SNAPSHOT && asked) { /* which holds no such quota */
+        ret->vcpus = asked->vcpus;
+        ret->memory_mib = asked->memory_mib;
+    } else {
+        ret->vcpus = (uint32_t)(u->need[BOOKS_VCPU] / 1000);
+        ret->memory_mib = (uint32_t)u->need[BOOKS_MEM];
+    }
+    ret->disk_mib = asked ? asked->disk_mib : 0;
+}
+
 void unit_assignment(const struct unit *u, struct assignment *o)
 {
     const Cloche__V1__JobSpec *spec = u->record->spec;
     Cloche__V1__Assign *a = &o->m;
-    cloche__v1__resources__init(&o->resources);
     cloche__v1__assign__init(a);
-    o->resources.vcpus = (uint32_t)(u->need[BOOKS_VCPU] / 1000);
-    o->resources.memory_mib = (uint32_t)u->need[BOOKS_MEM];
-    o->resources.disk_mib = spec->resources ? spec->resources->disk_mib : 0;
-    a->kind = u->kind == BOOKS_JOB ? CLOCHE__V1__UNIT_KIND__UNIT_KIND_JOB
-                                   : CLOCHE__V1__UNIT_KIND__UNIT_KIND_SANDBOX;
+    unit_sizes(u, &o->resources);
+    a->kind = (Cloche__V1__UnitKind)u->kind; /* the same numbers */
     a->tenant = u->tenant->name;
     a->unit_id = (char *)(uintptr_t)u->id;
     a->lease_id = (char *)(uintptr_t)u->lease;
@@ -443,7 +460,7 @@ void unit_assignment(const struct unit *u, struct assignment *o)
     a->guest_separation = tenant_separation(u->tenant);
     a->fork_of = u->record->fork_of;
     a->fork_moment = u->record->fork_moment;
-    if (spec->network_grant) {
+    if (spec->network_grant && u->kind != BOOKS_SNAPSHOT) {
         o->grant = *spec->network_grant;
         o->grant.egress_bytes = u->need[BOOKS_EGRESS];
         a->network_grant = &o->grant;
@@ -571,9 +588,14 @@ static bool is_fork(const struct unit *u)
     return u->record->fork_of[0] != '\0';
 }
 
-/* One that can be on one worker only would keep all others waiting. */
-static void refuse_fork(struct unit *u)
+/* One that can be on one worker only would keep all others waiting: a job stands aside for a
+ * moment, as long as what it begins with is there. */
+static void pass_fork(struct unit *u)
 {
+    if (u->kind == BOOKS_JOB && unit_find(u->sched, u->tenant->name, u->record->fork_of)) {
+        wait_a_moment(u, REFUSED_WAIT_MS);
+        return;
+    }
     (void)cl_fail(&u->refused, CL_E_UNAVAILABLE, 0,
                   "its worker has no room for a copy of '%.40s' now, or has not got it any more",
                   u->record->fork_of);
@@ -588,7 +610,7 @@ static bool dispatch_one(struct sched *s, struct unit *u)
     struct worker *w = is_fork(u) ? worker_place_fork(s, u->tenant, u->record->fork_of, u->need)
                                   : worker_place(s, u->tenant, u->record->spec->template_, u->need);
     if (!w && is_fork(u)) {
-        refuse_fork(u);
+        pass_fork(u);
         return true;
     }
     if (!w)
@@ -644,7 +666,7 @@ void unit_assigned(struct unit *u, const Cloche__V1__AssignAnswer *m, struct wor
         unit_tell(u);
         return;
     }
-    if (m->permanent || is_fork(u)) { /* nobody else can make a copy */
+    if (m->permanent || (is_fork(u) && u->kind != BOOKS_JOB)) { /* nobody else can make a copy */
         Cloche__V1__ExecResult r = CLOCHE__V1__EXEC_RESULT__INIT;
         r.outcome = CLOCHE__V1__OUTCOME__OUTCOME_FAILED;
         r.reason = is_fork(u) ? CLOCHE__V1__REASON__REASON_START_FAILED
@@ -730,7 +752,8 @@ void unit_started(struct unit *u, const Cloche__V1__UnitStarted *m)
     u->phase = PHASE_RUNNING;
     u->started = true;
     u->started_wall_ns = cl_wall_ns();
-    (void)snprintf(u->vm, sizeof u->vm, "%s", m->vm);
+    if (u->kind != BOOKS_SNAPSHOT)
+        (void)snprintf(u->vm, sizeof u->vm, "%s", m->vm);
     (void)snprintf(u->driver, sizeof u->driver, "%s", m->driver);
     u->separation = m->guest_separation;
     if (u->record->ttl_ns)
@@ -740,7 +763,10 @@ void unit_started(struct unit *u, const Cloche__V1__UnitStarted *m)
                                          AUDIT_NUM("fence", u->fence), AUDIT_STR("unit", u->id),
                                          AUDIT_STR("worker", u->worker_id)};
     unit_emit(u, AUDIT_UNIT_START, fields, CL_COUNT(fields));
-    emit_vm_start(u, m);
+    if (u->kind != BOOKS_SNAPSHOT) /* that has no VM */
+        emit_vm_start(u, m);
+    else if (m->rest)
+        unit_begins_at_rest(u, m->rest);
     unit_tell(u);
 }
 
@@ -777,7 +803,7 @@ void unit_lost(struct unit *u)
     }
     Cloche__V1__ExecResult r = CLOCHE__V1__EXEC_RESULT__INIT;
     static char text[] = "its worker or host died",
-                came_back[] = "it was paused, and its worker came back without it";
+                came_back[] = "it was at rest, and its worker came back without it";
     r.outcome =
         u->cancel ? CLOCHE__V1__OUTCOME__OUTCOME_CANCELLED : CLOCHE__V1__OUTCOME__OUTCOME_FAILED;
     r.reason = CLOCHE__V1__REASON__REASON_WORKER_LOST;
@@ -797,7 +823,7 @@ void unit_reaped(struct unit *u)
     unit_end_queued(
         u, u->cancel ? CLOCHE__V1__OUTCOME__OUTCOME_CANCELLED : CLOCHE__V1__OUTCOME__OUTCOME_FAILED,
         CLOCHE__V1__REASON__REASON_WORKER_LOST,
-        u->paused ? "it was paused, and its worker did not come back" : "its worker or host died");
+        u->paused ? "it was at rest, and its worker did not come back" : "its worker or host died");
 }
 
 /* --- what clients say --------------------------------------------------------------------------

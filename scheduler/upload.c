@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "scheduler/relays.h"
 #include "scheduler/stream.h"
 #include "scheduler/validate.h"
 

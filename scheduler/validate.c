@@ -56,6 +56,18 @@ int validate_keep(uint64_t keep_ns, uint64_t *ret_keep_ns, struct cl_err *err)
     return 0;
 }
 
+int validate_snapshot_name(const char *name, struct cl_err *err)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789._-";
+    size_t n = strlen(name);
+    bool is_one = n <= SNAPSHOT_NAME_MAX && strspn(name, letters) == n && !strchr("._-", name[0]) &&
+                  strncmp(name, "snp_", 4) != 0;
+    return n == 0 || is_one ? 0
+                            : invalid(err, "name",
+                                      "must match ^[a-z0-9][a-z0-9._-]{0,62}$, not snp_... (as "
+                                      "\"numpy-ready\")");
+}
+
 int validate_on_idle(Cloche__V1__IdleAction action, bool wakes, bool *ret_pauses,
                      struct cl_err *err)
 {

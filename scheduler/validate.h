@@ -32,6 +32,9 @@ int validate_user(const char *user, struct cl_err *err) CL_MUST;
 int validate_ttl(uint64_t ttl_ns, struct cl_err *err) CL_MUST;
 /* How long a paused sandbox is kept. */
 int validate_keep(uint64_t keep_ns, uint64_t *ret_keep_ns, struct cl_err *err) CL_MUST;
+enum { SNAPSHOT_NAME_MAX = 63 };
+/* "" is one, too; no id of a snapshot is. */
+int validate_snapshot_name(const char *name, struct cl_err *err) CL_MUST;
 /* Only what is paused can be woken. */
 int validate_on_idle(Cloche__V1__IdleAction action, bool wakes, bool *ret_pauses,
                      struct cl_err *err) CL_MUST;

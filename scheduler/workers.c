@@ -10,6 +10,7 @@
 #include "scheduler/drain.h"
 #include "scheduler/ends.h"
 #include "scheduler/place.h"
+#include "scheduler/relays.h"
 
 enum {
     PROTOCOL_MAJOR = 1,
@@ -67,7 +68,8 @@ bool worker_any_network(struct sched *s)
 static bool fits(const struct worker *w, const uint64_t *need)
 {
     return w->call && !w->closed[0] && (need[BOOKS_EGRESS] == 0 || w->network) &&
-           w->used_slots < w->slots && w->used_vcpu + need[BOOKS_VCPU] <= w->cap_vcpu &&
+           (need[BOOKS_SANDBOXES] == 0 || w->used_slots < w->slots) &&
+           w->used_vcpu + need[BOOKS_VCPU] <= w->cap_vcpu &&
            w->used_mem + need[BOOKS_MEM] <= w->cap_mem;
 }
 
@@ -174,7 +176,7 @@ void worker_room_take(struct worker *w, const struct tenant *tenant, const char 
     struct worker_template *t = best_template(w, tenant, template);
     if (t && t->warm)
         t->warm--;
-    w->used_slots++;
+    w->used_slots += need[BOOKS_SANDBOXES] > 0;
     w->used_vcpu += need[BOOKS_VCPU];
     w->used_mem += need[BOOKS_MEM];
 }
@@ -184,7 +186,7 @@ void worker_room_return(struct sched *s, const char *worker_id, const uint64_t *
     struct worker *w = worker_id[0] ? cl_map_get(s->workers, worker_id) : NULL;
     if (!w)
         return;
-    w->used_slots -= CL_MIN(w->used_slots, 1U);
+    w->used_slots -= CL_MIN(w->used_slots, need[BOOKS_SANDBOXES] > 0);
     w->used_vcpu -= CL_MIN(w->used_vcpu, need[BOOKS_VCPU]);
     w->used_mem -= CL_MIN(w->used_mem, need[BOOKS_MEM]);
 }
@@ -441,6 +443,7 @@ static void on_hello(struct rpc_call *call, struct sched *s, const Cloche__V1__W
     w->separation = h->guest_separation;
     w->network = h->network;
     w->forks = h->forks;
+    w->snapshots = h->snapshots;
     (void)snprintf(w->id, sizeof w->id, "%s", h->worker_id);
     (void)snprintf(w->driver, sizeof w->driver, "%s", h->driver);
     (void)snprintf(w->host, sizeof w->host, "%s", h->hostname);

@@ -36,7 +36,8 @@ class Worker:
         self.target, self.minor, self.id = f"unix:{cluster.dir}/worker.sock", minor, worker_id
         self.load = wpb.WorkerLoad(**{"capacity_vcpu_milli": 64000, "capacity_memory_mib": 65536, "slots": 64, **load})
         self.units, self.ends, self.asked = {}, [], []  # unit id -> RunningUnit, paused or not
-        self.assigned, self.acked, self.forks = [], [], forks
+        self.assigned, self.acked, self.forks, self.snapshots = [], [], forks, forks
+        self.image_bytes = 1 << 20  # of what it makes at rest
         self.renewed, self.lost = 0, []  # answers to its renewals; leases that were not its own any more
         self.refuses = {}  # unit that a fork is of -> AssignAnswer, UnitEnded, or "silence"
         self.answers = {kind: wpb.ExecAnswer() for kind in ("pause", "resume", "extend", "list", "signal", "resize", "context", "stats")}
@@ -56,7 +57,7 @@ class Worker:
                                              response_deserializer=wpb.SessionResponse.FromString)
         self.send(hello=wpb.WorkerHello(protocol_major=1, protocol_minor_max=self.minor, build="made up", worker_id=self.id,
                                         hostname="nowhere", driver="none", load=self.load, running=self.units.values(),
-                                        guest_separation=pb.GUEST_SEPARATION_ISOLATED, forks=self.forks))
+                                        guest_separation=pb.GUEST_SEPARATION_ISOLATED, forks=self.forks, snapshots=self.snapshots))
         self.send(load=self.load)
         self.call = session(iter(self.out.get, None))
         self.thread = threading.Thread(target=self._read, args=(self.call,), daemon=True)
@@ -99,10 +100,17 @@ class Worker:
         self.send(assigned=wpb.AssignAnswer(lease_id=m.lease_id, fence=m.fence))
         if isinstance(refusal, wpb.UnitEnded):
             self.end(m.unit_id, refusal.result.outcome, refusal.result.reason, refusal.result.message)
-        if refusal:
-            return
+        if not refusal:
+            self.start(m)
+
+    def start(self, m):
+        """What it was told to start runs, or rests."""
+        rest = None
+        if m.kind == wpb.UNIT_KIND_SNAPSHOT:
+            self.rest(m.unit_id, True, self.image_bytes, kept_until=time.time_ns() + m.ttl_ns)
+            rest = self.units[m.unit_id]
         self.send(started=wpb.UnitStarted(lease_id=m.lease_id, fence=m.fence, source="warm", vm="vm", image_key="0" * 64,
-                                          driver="none"))
+                                          driver="none", rest=rest))
 
     def _on_end(self, m):
         self.ends.append(m)

@@ -17,7 +17,8 @@ static struct worker workers[2];
 static struct sched sched;
 static const struct tenant strict = {.guest_separation = "isolated"},
                            easy = {.guest_separation = "shared-ok"};
-static const uint64_t need[BOOKS_DIM_NR] = {[BOOKS_VCPU] = 1000, [BOOKS_MEM] = 256};
+static const uint64_t need[BOOKS_DIM_NR] = {
+    [BOOKS_VCPU] = 1000, [BOOKS_MEM] = 256, [BOOKS_SANDBOXES] = 1};
 
 /* Two of 16 vCPUs and 16 GiB, in their maps and connected; neither has a template. */
 static int make_two(void **state)
@@ -139,6 +140,7 @@ static void test_a_report_forgets_nothing_that_was_promised(void **state)
 /* Its worker or none: whatever room others have. */
 static void test_a_copy_goes_to_its_origins_worker(void **state)
 {
+    static const uint64_t nothing[BOOKS_DIM_NR] = {0};
     (void)state;
     struct cl_err err = {0};
     struct tenant owner = strict, other = strict;
@@ -163,6 +165,13 @@ static void test_a_copy_goes_to_its_origins_worker(void **state)
     assert_null(worker_place_fork(&sched, &owner, "sbx_1", need));
     (void)snprintf(owner.guest_separation, sizeof owner.guest_separation, "shared-ok");
     assert_ptr_equal(worker_place_fork(&sched, &owner, "sbx_1", need), &workers[1]);
+    workers[1].used_slots = workers[1].slots;
+    assert_null(worker_place_fork(&sched, &owner, "sbx_1", need));
+    assert_ptr_equal(worker_place_fork(&sched, &owner, "sbx_1", nothing), &workers[1]);
+    worker_room_take(&workers[1], &owner, "", nothing); /* a snapshot takes no VM's place */
+    worker_room_return(&sched, workers[1].id, nothing);
+    assert_int_equal(workers[1].used_slots, workers[1].slots);
+    workers[1].used_slots = 0;
     of.phase = PHASE_SETTLING;
     assert_null(worker_place_fork(&sched, &owner, "sbx_1", need));
     (void)cl_map_del(sched.units, "sbx_1");

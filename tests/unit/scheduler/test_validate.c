@@ -249,6 +249,27 @@ static void test_only_what_pauses_is_woken(void **state)
     }
 }
 
+static void test_names_of_snapshots(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"", "a", "0", "numpy-ready", "v1.2_3", "snp", "snp-1"};
+    static const char *const bad[] = {"A",   "-a",  ".a",    "_a",      "a/b",
+                                      "a b", "a:b", "snp_a", "\xc3\xa4"};
+    char name[SNAPSHOT_NAME_MAX + 2] = "";
+    struct cl_err err = {0};
+    for (size_t i = 0; i < CL_COUNT(good); i++)
+        assert_int_equal(validate_snapshot_name(good[i], &err), 0);
+    for (size_t i = 0; i < CL_COUNT(bad); i++) {
+        assert_int_equal(validate_snapshot_name(bad[i], &err), -1);
+        assert_int_equal(err.code, CL_E_INVALID);
+        assert_non_null(strstr(err.text, "name"));
+    }
+    memset(name, 'a', SNAPSHOT_NAME_MAX);
+    assert_int_equal(validate_snapshot_name(name, &err), 0);
+    name[SNAPSHOT_NAME_MAX] = 'a';
+    assert_int_equal(validate_snapshot_name(name, &err), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +281,7 @@ int main(void)
         cmocka_unit_test(test_times_of_sandboxes_have_limits_and_a_keep_has_a_default),
         cmocka_unit_test(test_what_an_idle_sandbox_does_is_one_of_the_known),
         cmocka_unit_test(test_only_what_pauses_is_woken),
+        cmocka_unit_test(test_names_of_snapshots),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
