@@ -40,7 +40,8 @@ struct cli_opts {
     bool interactive, tty, detach, from_stdin;
     uint64_t cpus, memory, disk, timeout, retry, ttl, keep, output_max, queue_wait;
     uint64_t count; /* sandbox fork; 1 unless given */
-    const char *on_idle;
+    const char *on_idle, *snapshot;
+    bool replace; /* snapshot create */
     struct arg_list env, labels, net;
     uint64_t egress;
     const char *workdir, *upload, *user, *idempotency_key;
@@ -85,6 +86,8 @@ extern const size_t host_commands_n, job_commands_n, sandbox_commands_n, file_co
 extern const size_t tenant_commands_n, template_commands_n, audit_commands_n, doctor_commands_n;
 extern const size_t fleet_commands_n, code_commands_n;
 
+extern const struct cli_command snapshot_commands[];
+extern const size_t snapshot_commands_n;
 extern const struct cli_command port_commands[];
 extern const size_t port_commands_n;
 extern const struct cli_command vm_commands[];

@@ -45,24 +45,46 @@ int drain_find(const Cloche__V1__ListWorkersResponse *list, const char *name,
     return 0;
 }
 
-void drain_left(uint32_t jobs, uint32_t sandboxes, char out[static DRAIN_TEXT])
+struct drain_counts drain_counts(const Cloche__V1__Worker *w)
 {
-    const char *job = jobs == 1 ? "job" : "jobs", *box = sandboxes == 1 ? "sandbox" : "sandboxes";
-    const char *be = (uint64_t)jobs + sandboxes == 1 ? "is" : "are";
-    if (jobs == 0 && sandboxes == 0)
-        (void)snprintf(out, DRAIN_TEXT, "nothing is left");
-    else if (sandboxes == 0)
-        (void)snprintf(out, DRAIN_TEXT, "%" PRIu32 " %s %s left", jobs, job, be);
-    else if (jobs == 0)
-        (void)snprintf(out, DRAIN_TEXT, "%" PRIu32 " %s %s left", sandboxes, box, be);
-    else
-        (void)snprintf(out, DRAIN_TEXT, "%" PRIu32 " %s and %" PRIu32 " %s are left", jobs, job,
-                       sandboxes, box);
+    return (struct drain_counts){w->jobs, w->sandboxes, w->snapshots};
+}
+
+uint64_t drain_sum(const struct drain_counts *n)
+{
+    return (uint64_t)n->jobs + n->sandboxes + n->snapshots;
+}
+
+void drain_left(const struct drain_counts *n, char out[static DRAIN_TEXT])
+{
+    const struct {
+        uint32_t n;
+        const char *one, *many;
+    } rows[] = {{n->jobs, "job", "jobs"},
+                {n->sandboxes, "sandbox", "sandboxes"},
+                {n->snapshots, "snapshot", "snapshots"}};
+    size_t kinds = 0, said = 0, at = 0;
+    for (size_t i = 0; i < CL_COUNT(rows); i++)
+        kinds += rows[i].n > 0;
+    for (size_t i = 0; i < CL_COUNT(rows); i++) {
+        if (rows[i].n == 0)
+            continue;
+        const char *between = said == 0 ? "" : said + 1 == kinds ? " and " : ", ";
+        int k = snprintf(out + at, DRAIN_TEXT - at, "%s%" PRIu32 " %s", between, rows[i].n,
+                         rows[i].n == 1 ? rows[i].one : rows[i].many);
+        at += k > 0 ? (size_t)k : 0;
+        said++;
+    }
+    (void)snprintf(out + at, DRAIN_TEXT - at, "%s",
+                   kinds == 0          ? "nothing is left"
+                   : drain_sum(n) == 1 ? " is left"
+                                       : " are left");
 }
 
 void drain_state(const Cloche__V1__Worker *w, char out[static DRAIN_TEXT])
 {
-    uint64_t left = (uint64_t)w->jobs + w->sandboxes;
+    struct drain_counts n = drain_counts(w);
+    uint64_t left = drain_sum(&n);
     if (!w->draining)
         (void)snprintf(out, DRAIN_TEXT, "%s", w->closed[0] ? w->closed : "open");
     else if (left == 0)
@@ -75,8 +97,9 @@ void drain_state(const Cloche__V1__Worker *w, char out[static DRAIN_TEXT])
 enum drain_step drain_look(struct drain *d, const Cloche__V1__Worker *w, uint64_t now_ns)
 {
     if (w && w->draining) {
+        struct drain_counts n = drain_counts(w);
         d->seen_ns = now_ns;
-        return w->jobs == 0 && w->sandboxes == 0 ? DRAIN_EMPTY : DRAIN_GOES_ON;
+        return drain_sum(&n) == 0 ? DRAIN_EMPTY : DRAIN_GOES_ON;
     }
     /* It may have started anew, and has not said yet what it has, or that it drains. */
     if (now_ns - d->seen_ns < DRAIN_PATIENCE_S * CL_NS_PER_S)
@@ -88,16 +111,16 @@ bool drain_news(struct drain *d, const Cloche__V1__Worker *w, char out[static DR
 {
     char trouble[DRAIN_TEXT];
     (void)snprintf(trouble, sizeof trouble, "%s", w->drain_trouble);
-    if (!d->counted || d->jobs != w->jobs || d->sandboxes != w->sandboxes) {
+    struct drain_counts n = drain_counts(w);
+    if (!d->counted || memcmp(&d->left, &n, sizeof n) != 0) {
         d->counted = true;
-        d->jobs = w->jobs;
-        d->sandboxes = w->sandboxes;
-        drain_left(w->jobs, w->sandboxes, out);
+        d->left = n;
+        drain_left(&n, out);
         return true;
     }
     if (strcmp(d->trouble, trouble) == 0)
         return false;
     memcpy(d->trouble, trouble, sizeof trouble);
-    (void)snprintf(out, DRAIN_TEXT, "a sandbox could not be moved yet: %.250s", trouble);
+    (void)snprintf(out, DRAIN_TEXT, "not all could be moved yet: %.250s", trouble);
     return trouble[0] != '\0';
 }

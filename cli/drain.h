@@ -27,16 +27,22 @@ int drain_find(const Cloche__V1__ListWorkersResponse *list, const char *name,
 /* The worker with this id; NULL if it is not there. */
 const Cloche__V1__Worker *drain_by_id(const Cloche__V1__ListWorkersResponse *list, const char *id);
 
+/* What is left there. */
+struct drain_counts {
+    uint32_t jobs, sandboxes, snapshots;
+};
+struct drain_counts drain_counts(const Cloche__V1__Worker *w);
+uint64_t drain_sum(const struct drain_counts *n);
 /* "2 jobs and 1 sandbox are left", "nothing is left". */
-void drain_left(uint32_t jobs, uint32_t sandboxes, char out[static DRAIN_TEXT]);
+void drain_left(const struct drain_counts *n, char out[static DRAIN_TEXT]);
 /* Of any worker: "open", why it is closed, "draining, 3 left" with what is in the way, "drained".
  */
 void drain_state(const Cloche__V1__Worker *w, char out[static DRAIN_TEXT]);
 
 struct drain {
     uint64_t seen_ns; /* it was there last, and draining */
-    uint32_t jobs, sandboxes;
-    bool counted; /* the two were said */
+    struct drain_counts left;
+    bool counted; /* that was said */
     char trouble[DRAIN_TEXT];
 };
 enum drain_step {

@@ -23,13 +23,13 @@
 
 static json_t *worker_row(const Cloche__V1__Worker *w)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:s, s:b, s:I, s:I, s:o}", "id",
-                     w->id, "host", w->hostname, "driver", w->driver, "build", w->build, "slots",
-                     (int)w->slots, "used_slots", (int)w->used_slots, "memory_mib",
-                     (json_int_t)w->capacity_memory_mib, "used_memory_mib",
-                     (json_int_t)w->used_memory_mib, "closed", w->closed, "draining",
-                     (int)w->draining, "jobs", (json_int_t)w->jobs, "sandboxes",
-                     (json_int_t)w->sandboxes, "drain_trouble", out_string(w->drain_trouble));
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:s, s:b, s:I, s:I, s:I, s:o}", "id", w->id,
+        "host", w->hostname, "driver", w->driver, "build", w->build, "slots", (int)w->slots,
+        "used_slots", (int)w->used_slots, "memory_mib", (json_int_t)w->capacity_memory_mib,
+        "used_memory_mib", (json_int_t)w->used_memory_mib, "closed", w->closed, "draining",
+        (int)w->draining, "jobs", (json_int_t)w->jobs, "sandboxes", (json_int_t)w->sandboxes,
+        "snapshots", (json_int_t)w->snapshots, "drain_trouble", out_string(w->drain_trouble));
 }
 
 static int list_workers(struct client *client, Cloche__V1__ListWorkersResponse **ret_list,
@@ -162,7 +162,7 @@ static int send_drain(struct watch *watch, bool undo, struct cl_err *err)
     int rc = w ? 0 : cl_fail(err, CL_E_PEER, 0, "the answer to DrainWorker names no worker");
     if (w) {
         keep_row(watch, w);
-        watch->drain = (struct drain){.jobs = w->jobs, .sandboxes = w->sandboxes};
+        watch->drain = (struct drain){.left = drain_counts(w)};
     }
     pb_free(msg);
     return rc;
@@ -223,7 +223,7 @@ static int wait_until_empty(struct watch *watch, struct cl_err *err)
                        "worker %s takes work again: somebody else said --undo\n"
                        "repeat the command to drain it again",
                        watch->id);
-    drain_left(watch->drain.jobs, watch->drain.sandboxes, left);
+    drain_left(&watch->drain.left, left);
     if (step == DRAIN_GONE)
         return cl_fail(err, CL_E_UNAVAILABLE, 0,
                        "worker %s has not been connected for %d s, and %s there\n"
@@ -232,16 +232,21 @@ static int wait_until_empty(struct watch *watch, struct cl_err *err)
     return 0;
 }
 
+static uint32_t count_of(const struct watch *watch, const char *what)
+{
+    return (uint32_t)json_integer_value(json_object_get(watch->row, what));
+}
+
 static int say_drained(const struct watch *watch, bool undo)
 {
-    uint32_t jobs = (uint32_t)json_integer_value(json_object_get(watch->row, "jobs"));
-    uint32_t boxes = (uint32_t)json_integer_value(json_object_get(watch->row, "sandboxes"));
+    const struct drain_counts n = {count_of(watch, "jobs"), count_of(watch, "sandboxes"),
+                                   count_of(watch, "snapshots")};
     char left[DRAIN_TEXT];
-    drain_left(jobs, boxes, left);
+    drain_left(&n, left);
     (void)printf("%s (%s) ", watch->id, watch->host);
     if (undo)
         (void)printf("takes work again\n");
-    else if (jobs == 0 && boxes == 0)
+    else if (drain_sum(&n) == 0)
         (void)printf("is empty: its host can be maintained\n");
     else
         (void)printf("takes no new work, and %s: see `cloche worker list`\n", left);

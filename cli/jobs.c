@@ -179,16 +179,17 @@ static const struct arg_opt logs_opts[] = {
 static const struct arg_opt json_opts[] = {OPT_JSON};
 
 const struct cli_command job_commands[] = {
-    {"run", "[OPTIONS] TEMPLATE -- COMMAND [ARG...]", "run a command in a fresh microVM",
+    {"run", "[OPTIONS] [TEMPLATE] -- COMMAND [ARG...]", "run a command in a fresh microVM",
      "Output, stdin, exit code and Ctrl-C are those of the command.\n\n"
      "  cloche run python -- python3 -c 'print(6*7)'\n"
      "  echo hello | cloche run base -- tr a-z A-Z\n"
      "  cloche run -it python -- bash\n"
      "  cloche run --upload . --timeout 2m --memory 1GiB python -- python3 main.py\n"
-     "  id=$(cloche run --detach base -- sleep 60); cloche logs -f $id\n\n"
+     "  id=$(cloche run --detach base -- sleep 60); cloche logs -f $id\n"
+     "  cloche run --snapshot with-wheels -- python3 main.py\n\n"
      "Exit codes: the command's own; 128+n when signal n ended it; 124 at its time limit;\n"
      "125 when Cloche failed or refused; 126 not executable; 127 not found; 130 after Ctrl-C.\n",
-     SPEC_TAIL(run_opts, 1, 1), cmd_run, true},
+     SPEC_TAIL(run_opts, 0, 1), cmd_run, true},
     {"ps", "[--all] [--json]", "list jobs", "  cloche ps --all --json | jq '.[].id'\n",
      SPEC(ps_opts, 0, 0), cmd_ps, false},
     {"logs", "[-f] JOB", "show a job's output", "  cloche logs -f job_01...\n",

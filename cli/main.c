@@ -81,6 +81,7 @@ int main(int argc, char **argv)
     struct cli_table t = {rows, 0};
     add_rows(rows, &t.n, job_commands, job_commands_n);
     add_rows(rows, &t.n, sandbox_commands, sandbox_commands_n);
+    add_rows(rows, &t.n, snapshot_commands, snapshot_commands_n);
     add_rows(rows, &t.n, port_commands, port_commands_n);
     add_rows(rows, &t.n, vm_commands, vm_commands_n);
     add_rows(rows, &t.n, code_commands, code_commands_n);

@@ -136,6 +136,7 @@ static int run_uploaded(const struct cli_opts *o, struct client *client, struct 
     ProtobufCMessage *msg = NULL;
     Cloche__V1__CreateRequest req = CLOCHE__V1__CREATE_REQUEST__INIT;
     req.template_ = spec->job.template_;
+    req.snapshot = spec->job.snapshot;
     req.resources = &spec->resources;
     req.n_labels = spec->job.n_labels;
     req.labels = spec->job.labels;
@@ -183,8 +184,9 @@ int cmd_run(const struct cli_opts *o, const struct args *a)
     char own_key[IDEMPOTENCY_TEXT];
     CL_AUTO(spec_freep) struct spec *spec = NULL;
     CL_AUTO(client_freep) struct client *client = NULL;
-    if (check_command(a, &err) < 0 || spec_new(o, a->pos[0], a, &spec, &err) < 0 ||
-        client_open(o, &client, &err) < 0)
+    const char *template;
+    if (check_command(a, &err) < 0 || spec_template(o, a, &template, &err) < 0 ||
+        spec_new(o, template, a, &spec, &err) < 0 || client_open(o, &client, &err) < 0)
         return cli_report_as(&err, EXIT_CLOCHE);
     fresh_key(own_key);
     const char *key = o->idempotency_key ? o->idempotency_key : own_key;

@@ -41,6 +41,14 @@ int cmd_exec(const struct cli_opts *o, const struct args *a);
         {"egress",    0,        ARG_BYTES, \
          OPT(egress), "100MiB", "most that it may send over the network (default 1 GiB)"}, \
         {"memory", 'm', ARG_BYTES, OPT(memory), "512MiB", "memory, at most 4 GiB"}, \
+        {"snapshot", \
+         0, \
+         ARG_STRING, \
+         OPT(snapshot), \
+         "NAME", \
+         "begin with this snapshot (id or name) instead of a TEMPLATE: with its memory, " \
+         "processes " \
+         "and files, its size and, unless --net says otherwise, its network"}, \
     { \
         "disk", 0, ARG_BYTES, OPT(disk), "1GiB", "writable space, at most 8 GiB" \
     }

@@ -83,10 +83,12 @@ static int cmd_create(const struct cli_opts *o, const struct args *a)
     CL_AUTO(client_freep) struct client *client = NULL;
     Cloche__V1__CreateRequest req = CLOCHE__V1__CREATE_REQUEST__INIT;
     struct value_idle idle;
-    if (value_idle(o->on_idle, &idle, &err) < 0 || spec_new(o, a->pos[0], a, &spec, &err) < 0 ||
-        client_open(o, &client, &err) < 0)
+    const char *template;
+    if (value_idle(o->on_idle, &idle, &err) < 0 || spec_template(o, a, &template, &err) < 0 ||
+        spec_new(o, template, a, &spec, &err) < 0 || client_open(o, &client, &err) < 0)
         return cli_report(&err);
-    req.template_ = pb_text(a->pos[0]);
+    req.template_ = spec->job.template_;
+    req.snapshot = spec->job.snapshot;
     req.resources = &spec->resources;
     req.n_labels = spec->job.n_labels;
     req.labels = spec->job.labels;
@@ -357,10 +359,11 @@ const struct cli_command sandbox_commands[] = {
      "The options and exit codes are those of `cloche run`.\n\n"
      "  cloche exec sbx_01... -- ls -l /tmp\n  cloche exec -it sbx_01... -- bash\n",
      SPEC_TAIL(exec_opts, 1, 1), cmd_exec, true},
-    {"sandbox create", "[OPTIONS] TEMPLATE", "start a sandbox and print its id",
+    {"sandbox create", "[OPTIONS] [TEMPLATE]", "start a sandbox and print its id",
      "  id=$(cloche sandbox create python --ttl 10m)\n"
-     "  id=$(cloche sandbox create python --on-idle pause)   # idle: at rest, until it is used\n",
-     SPEC(create_opts, 1, 1), cmd_create, false},
+     "  id=$(cloche sandbox create python --on-idle pause)   # idle: at rest, until it is used\n"
+     "  id=$(cloche sandbox create --snapshot with-wheels)   # of `cloche snapshot create`\n",
+     SPEC(create_opts, 0, 1), cmd_create, false},
     {"sandbox list", "[--all] [--json]", "list sandboxes", NULL, SPEC(list_opts, 0, 0), cmd_list,
      false},
     {"sandbox get", "SANDBOX", "look at a sandbox", NULL, SPEC(json_opts, 1, 1), cmd_get, false},

@@ -69,7 +69,8 @@ static int set_resources(struct spec *s, const struct cli_opts *o, struct cl_err
 
 static int set_network(struct spec *s, const struct cli_opts *o, struct cl_err *err)
 {
-    s->job.network = CLOCHE__V1__NETWORK__NETWORK_NONE;
+    s->job.network = o->snapshot ? CLOCHE__V1__NETWORK__NETWORK_UNSPECIFIED /* as that has it */
+                                 : CLOCHE__V1__NETWORK__NETWORK_NONE;
     if (o->net.n == 0)
         return o->egress ? cl_fail(err, CL_E_INVALID, 0, "--egress without --net") : 0;
     for (size_t i = 0, at = 0; i < o->net.n; i++) {
@@ -111,6 +112,22 @@ static void set_command(struct spec *s, const struct cli_opts *o, const struct a
     }
 }
 
+int spec_template(const struct cli_opts *o, const struct args *a, const char **ret_template,
+                  struct cl_err *err)
+{
+    *ret_template = a->n_pos > 0 ? a->pos[0] : NULL;
+    if (*ret_template && o->snapshot)
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "'%s' and --snapshot: a template or a snapshot, not both\nwrite a command "
+                       "after `--`",
+                       *ret_template);
+    return *ret_template || o->snapshot
+               ? 0
+               : cl_fail(err, CL_E_INVALID, 0,
+                         "no template is given\n`cloche template list` shows them, as in: cloche "
+                         "run base -- echo hello");
+}
+
 int spec_new(const struct cli_opts *o, const char *template, const struct args *a,
              struct spec **ret_spec, struct cl_err *err)
 {
@@ -120,6 +137,7 @@ int spec_new(const struct cli_opts *o, const char *template, const struct args *
     cloche__v1__job_spec__init(&s->job);
     cloche__v1__command__init(&s->command);
     s->job.template_ = pb_text(template);
+    s->job.snapshot = pb_text(o->snapshot);
     s->job.command = &s->command;
     s->job.max_queue_wait_ns = o->queue_wait;
     if (o->retry >= 1000)

@@ -26,6 +26,10 @@ struct spec {
     char env_names[ARGS_LIST][VALUE_NAME], label_keys[ARGS_LIST][VALUE_NAME];
 };
 
+/* What it begins with: *ret_template is NULL when that is a snapshot.  INVALID unless it is one of
+ * both. */
+int spec_template(const struct cli_opts *o, const struct args *a, const char **ret_template,
+                  struct cl_err *err) CL_MUST;
 /* template may be NULL (exec).  INVALID names the option. */
 int spec_new(const struct cli_opts *o, const char *template, const struct args *a,
              struct spec **ret_spec, struct cl_err *err) CL_MUST;

@@ -70,20 +70,25 @@ static void test_what_is_left_is_a_sentence(void **state)
 {
     (void)state;
     static const struct {
-        uint32_t jobs, sandboxes;
+        struct drain_counts n;
         const char *text;
     } rows[] = {
-        {0, 0, "nothing is left"},
-        {1, 0, "1 job is left"},
-        {2, 0, "2 jobs are left"},
-        {0, 1, "1 sandbox is left"},
-        {0, 5, "5 sandboxes are left"},
-        {1, 1, "1 job and 1 sandbox are left"},
-        {2, 5, "2 jobs and 5 sandboxes are left"},
+        {{0, 0, 0}, "nothing is left"},
+        {{1, 0, 0}, "1 job is left"},
+        {{2, 0, 0}, "2 jobs are left"},
+        {{0, 1, 0}, "1 sandbox is left"},
+        {{0, 5, 0}, "5 sandboxes are left"},
+        {{0, 0, 1}, "1 snapshot is left"},
+        {{1, 1, 0}, "1 job and 1 sandbox are left"},
+        {{2, 5, 0}, "2 jobs and 5 sandboxes are left"},
+        {{0, 1, 2}, "1 sandbox and 2 snapshots are left"},
+        {{1, 2, 1}, "1 job, 2 sandboxes and 1 snapshot are left"},
+        {{UINT32_MAX, UINT32_MAX, UINT32_MAX},
+         "4294967295 jobs, 4294967295 sandboxes and 4294967295 snapshots are left"},
     };
     for (size_t i = 0; i < CL_COUNT(rows); i++) {
         char text[DRAIN_TEXT];
-        drain_left(rows[i].jobs, rows[i].sandboxes, text);
+        drain_left(&rows[i].n, text);
         assert_string_equal(text, rows[i].text);
     }
 }
@@ -129,11 +134,11 @@ static void test_what_is_new_is_said_once(void **state)
     assert_true(drain_news(&d, &w, text));
     assert_string_equal(text, "1 sandbox is left");
     assert_true(drain_news(&d, &w, text));
-    assert_string_equal(text, "a sandbox could not be moved yet: no room");
+    assert_string_equal(text, "not all could be moved yet: no room");
     assert_false(drain_news(&d, &w, text));
     w.drain_trouble = second;
     assert_true(drain_news(&d, &w, text));
-    assert_string_equal(text, "a sandbox could not be moved yet: no template");
+    assert_string_equal(text, "not all could be moved yet: no template");
     w.drain_trouble = none;
     assert_false(drain_news(&d, &w, text));
     w.drain_trouble = second; /* it is over, and has come again */
