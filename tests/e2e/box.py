@@ -23,6 +23,11 @@ class Box:
     def resume(self, ttl=0, **kw):
         return self.client.sandboxes.Resume(pb.ResumeRequest(sandbox_id=self.id, ttl_ns=int(ttl * SECOND)), **kw)
 
+    def snapshot(self, name="", timeout=120, **kw):
+        """It is kept as it is, for others to begin with: Box(client, template="", snapshot=...)."""
+        request = pb.SnapshotServiceCreateRequest(sandbox_id=self.id, name=name, **kw)
+        return self.client.snapshots.Create(request, timeout=timeout).snapshot
+
     def fork(self, ttl=0, timeout=120, **kw):
         """Another one, which begins as a copy of this one."""
         other = Box.__new__(Box)
