@@ -122,6 +122,38 @@ def a_host_is_emptied(c):
     drain(c, second, undo=True)
 
 
+@suite.scenario
+def snapshots_move(c):
+    first, second = c.workers
+    box = Box(c.admin, template="python")
+    box.python("x = 41")
+    total = box.exec("sh", "-c", FIVE_MB).out
+    snap = box.snapshot("prepared")
+    here, there = (first, second) if snap.worker_id == name_of(first) else (second, first)
+    other = c.admin.snapshots.Get(pb.SnapshotServiceGetRequest(snapshot="prepared")).snapshot.image_bytes
+    box.kill()
+    equal("what is left there is one snapshot", (row(c, here).sandboxes, row(c, here).snapshots), (0, 1))
+    command_line = cloche(c, "worker", "drain", name_of(here))
+    out, err = command_line.communicate(timeout=soon(180))
+    check("a host with snapshots can be emptied", command_line.returncode == 0 and "is empty" in out and "1 snapshot is left" in err, (command_line.returncode, out, err))
+    moved = c.admin.snapshots.Get(pb.SnapshotServiceGetRequest(snapshot="prepared")).snapshot
+    equal("it is on the other", (moved.id, moved.worker_id, moved.state), (snap.id, name_of(there), pb.UNIT_STATE_PAUSED))
+    check("… and takes as much", abs(moved.image_bytes - other) < MIB, (other, moved.image_bytes))
+    begun = [Box(c.admin, template="", snapshot="prepared") for _ in range(2)]
+    equal("what begins with it begins there", {b.get().worker_id for b in begun}, {name_of(there)})
+    equal("… with all that was in it", [(b.python("x + 1"), b.exec("sh", "-c", "sha256sum < data").out) for b in begun], [("42", total)] * 2)
+    there.kill()
+    there.start()
+    check("its next worker has it", until(lambda: row(c, there) and row(c, there).snapshots == 1, 60), row(c, there))
+    again = Box(c.admin, template="", snapshot="prepared")
+    equal("… and it is as it was", again.python("x + 2"), "43")
+    c.admin.snapshots.Delete(pb.SnapshotServiceDeleteRequest(snapshot="prepared"))
+    again.kill()
+    check("no file of it is left", until(lambda: not [*here.state_dir.glob("paused/snp_*"), *there.state_dir.glob("paused/snp_*")], 10))
+    drain(c, here, undo=True)
+    check("both take work again", until(lambda: all(r.workers == 2 for r in c.template_rows().values()), 60), c.template_rows())
+
+
 def they_arrive(c, boxes, there, sums):
     check("all arrive", all(is_on(there, b, "PAUSED", 120) for b in boxes), ([str(row(c, w)) for w in c.workers], [b.get() for b in boxes]))
     for box, told in zip(boxes, sums):
