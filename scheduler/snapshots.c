@@ -119,7 +119,13 @@ static int check_start(const struct unit *of, const Cloche__V1__JobSpec *asked,
                        "resources: snapshot '%s' has %u vCPUs and %u MiB, and so has all that "
                        "begins with it",
                        of->id, has->vcpus, has->memory_mib);
-    if (asked->network_grant && !of->record->spec->network_grant)
+    bool has_card = of->record->spec->network_grant != NULL;
+    if (has_card && asked->network == CLOCHE__V1__NETWORK__NETWORK_NONE)
+        return cl_fail(err, CL_E_STATE, 0,
+                       "snapshot '%s' has a network card: with NETWORK_NONE nothing can begin with "
+                       "it, but with rules of your own",
+                       of->id);
+    if (asked->network_grant && !has_card)
         return cl_fail(err, CL_E_STATE, 0,
                        "snapshot '%s' is of a sandbox without network, so it has no card", of->id);
     return 0;

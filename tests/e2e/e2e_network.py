@@ -374,6 +374,40 @@ def forked(c):
 
 
 @suite.scenario
+def of_a_snapshot(c):
+    before = spent(c)
+    first = Box(c.admin, ["web.test:80"])
+    hello = f"hello from {outside.PUBLIC} to {outside.HOST}\n"
+    snap = c.admin.snapshots.Create(pb.SnapshotServiceCreateRequest(sandbox_id=first.id), timeout=120).snapshot
+    equal("a snapshot tells its rules", list(snap.network_grant.allow), ["web.test:80"])
+    first.end()
+    check("… and holds none of the tenant's bytes", until(lambda: spent(c) - before < MIB, 10), spent(c) - before)
+
+    def begin(**kw):
+        box = Box.__new__(Box)
+        box.client, box.sandbox = c.admin, c.admin.sandboxes.Create(pb.CreateRequest(snapshot=snap.id, ttl_ns=600 * SECOND, **kw), timeout=120).sandbox
+        box.id = box.sandbox.id
+        return box
+    as_it_was, otherwise = begin(), begin(network_grant=grant("other.test:80"))
+    equal("what begins with it has them", (list(as_it_was.sandbox.network_grant.allow), as_it_was.run("python3", "-c", GET, "http://web.test/")), (["web.test:80"], hello))
+    equal("… or those that it asks for, and no others", (list(otherwise.sandbox.network_grant.allow), otherwise.run("python3", "-c", TRY, "web.test", "80")), (["other.test:80"], "gaierror\n"))
+    done = follow(c.admin.jobs.Run(pb.RunRequest(spec=pb.JobSpec(snapshot=snap.id, command=command("python3", "-c", GET, "http://web.test/"))), timeout=120))
+    equal("a job, too", bytes(done.out).decode(), hello)
+    equal("it is in its log", len(log_of(c, done.job_id, "net.open")), 1)
+    equal("without network nothing begins with it", code_of(error_of(lambda: begin(network=pb.NETWORK_NONE))), "FAILED_PRECONDITION")
+    t = c.tenant("cut-off", network=True)
+    box = t.sandboxes.Create(pb.CreateRequest(template="python", network_grant=grant("web.test:80")), timeout=120).sandbox
+    kept = t.snapshots.Create(pb.SnapshotServiceCreateRequest(sandbox_id=box.id), timeout=120).snapshot
+    c.tenant("cut-off", network=False)
+    equal("a tenant that may have no network any more has none by that", code_of(error_of(lambda: t.sandboxes.Create(pb.CreateRequest(snapshot=kept.id), timeout=120))), "PERMISSION_DENIED")
+    t.sandboxes.Kill(pb.KillRequest(sandbox_id=box.id))
+    t.snapshots.Delete(pb.SnapshotServiceDeleteRequest(snapshot=kept.id))
+    for b in (as_it_was, otherwise):
+        b.end()
+    c.admin.snapshots.Delete(pb.SnapshotServiceDeleteRequest(snapshot=snap.id))
+
+
+@suite.scenario
 def front_ends(c):
     hello = f"hello from {outside.PUBLIC} to {outside.HOST}\n"
     env = {**os.environ, "CLOCHE_ENDPOINT": f"unix:{c.dir}/api.sock", "CLOCHE_API_KEY": c.admin.key}
