@@ -132,6 +132,10 @@ static int kill_one(struct client *client, const char *id, struct cl_err *err)
         m.sandbox_id = pb_text(id);
         return client_do(client, &end, &m.base, err);
     }
+    if (strncmp(id, "snp_", 4) == 0)
+        return cl_fail(
+            err, CL_E_INVALID, 0,
+            "'%.40s' is a snapshot, in which nothing runs\n`cloche snapshot rm` deletes it", id);
     Cloche__V1__CancelRequest m = CLOCHE__V1__CANCEL_REQUEST__INIT;
     m.job_id = pb_text(id);
     return client_do(client, &cancel, &m.base, err);

@@ -208,16 +208,27 @@ static bool ends_within(int pidfd, int ms)
     return poll(&p, 1, ms) > 0;
 }
 
-/* Records of paused sandboxes: wrk_ID/sbx_ID in the folder of the plan. */
-static void say_paused(const struct cli_paths *p)
+/* Records of what rests: wrk_ID/sbx_ID in the folder of the plan, and snp_ID of snapshots. */
+static size_t count_records(const struct cli_paths *p, const char *of)
 {
     char pattern[PATH_TEXT];
     glob_t found = {0};
-    path_join(pattern, p->run, "paused/wrk_*/sbx_*");
+    path_join(pattern, p->run, of);
     size_t n = glob(pattern, GLOB_NOSORT, NULL, &found) == 0 ? found.gl_pathc : 0;
     globfree(&found);
-    if (n > 0)
-        cli_say("%zu paused %s for `cloche up`", n, n == 1 ? "sandbox waits" : "sandboxes wait");
+    return n;
+}
+
+static void say_paused(const struct cli_paths *p)
+{
+    size_t boxes = count_records(p, "paused/wrk_*/sbx_*"),
+           snapshots = count_records(p, "paused/wrk_*/snp_*");
+    if (boxes > 0)
+        cli_say("%zu paused %s for `cloche up`", boxes,
+                boxes == 1 ? "sandbox waits" : "sandboxes wait");
+    if (snapshots > 0)
+        cli_say("%zu %s kept for `cloche up`", snapshots,
+                snapshots == 1 ? "snapshot is" : "snapshots are");
 }
 
 /* Its end is that of its process, not of its lock, which it gives back a little before. */

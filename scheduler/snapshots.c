@@ -40,7 +40,8 @@ static bool has_name(const struct unit *u)
 static int fail_taken(const char *name, const struct unit *by, struct cl_err *err)
 {
     return cl_fail(err, CL_E_EXISTS, 0,
-                   "the name '%s' is that of snapshot '%s': delete that, or ask for `replace`",
+                   "the name '%s' is that of snapshot '%s'\n"
+                   "delete that, ask for `replace`, or take another name",
                    name, by->id);
 }
 

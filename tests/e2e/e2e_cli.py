@@ -252,6 +252,39 @@ def forks_sandboxes(c):
 
 
 @suite.scenario
+def keeps_snapshots(c):
+    box = c.json("sandbox", "create", "base")["id"]
+    exits("a file is written", c("exec", box, "--", "sh", "-c", "echo one > /tmp/n"), 0)
+    p = c("snapshot", "create", "--label", "k=v", box, "prepared")
+    snap = p.stdout.decode().strip()
+    check("snapshot create prints an id", p.returncode == 0 and snap.startswith("snp_"), p)
+    row = c.json("snapshot", "get", "prepared")
+    equal("get tells of it", (row["id"], row["state"], row["sandbox"], row["template"], row["labels"], row["network"]), (snap, "ready", box, "base", {"k": "v"}, []))
+    out = c("snapshot", "list").stdout.decode()
+    check("list has it, on a screen too", [r["name"] for r in c.json("snapshot", "list", box)] == ["prepared"] and snap in out and "ready" in out, out)
+    exits("the sandbox ends", c("rm", box), 0)
+    exits("a job begins with it", c("run", "--snapshot", "prepared", "--", "sh", "-c", "cat /tmp/n; exit 3"), 3, b"one\n")
+    (c.dir / "up").mkdir()
+    (c.dir / "up" / "more").write_text("two\n")
+    exits("… with files of its own", c("run", "--snapshot", snap, "--upload", str(c.dir / "up"), "--", "sh", "-c", "cat /tmp/n more"), 0, b"one\ntwo\n")
+    other = c.json("sandbox", "create", "--snapshot", "prepared", "--ttl", "10m")
+    equal("a sandbox, too", (other["forked_from"], other["template"], other["vcpus"]), (snap, "base", row["vcpus"]))
+    exits("… which has the file", c("exec", other["id"], "--", "cat", "/tmp/n"), 0, b"one\n")
+    exits("a name that is taken is refused, with what helps", c("snapshot", "create", other["id"], "prepared"), 1, b"", err="remedy: delete that, ask for `replace`")
+    exits("or replaced", c("snapshot", "create", "--replace", "--keep", "1h", other["id"], "prepared"), 0)
+    new = c.json("snapshot", "get", "prepared")
+    check("… and kept as long as was said", new["id"] != snap and new["left"].startswith("59 m"), new)
+    exits("template and snapshot exclude each other", c("run", "base", "--snapshot", "prepared", "--", "true"), 125, b"", err="a template or a snapshot, not both")
+    exits("one of them is needed", c("run", "--", "true"), 125, b"", err="no template is given")
+    exits("what is not there is said", c("sandbox", "create", "--snapshot", "nobody"), 1, b"", err="no snapshot 'nobody'")
+    exits("kill is not for it", c("kill", new["id"]), 1, err="cloche snapshot rm")
+    exits("rm deletes it", c("snapshot", "rm", "prepared"), 0)
+    exits("… and then it is not there", c("snapshot", "rm", "prepared"), 1, err="no snapshot 'prepared'")
+    equal("list --all has what has ended", [r["state"] for r in c.json("snapshot", "list", "--all")], ["ended", "ended"])
+    exits("what began with it stays until it is ended", c("rm", other["id"]), 0)
+
+
+@suite.scenario
 def forks_until_the_quota(c):
     exits("a tenant has room for two", c("tenant", "create", "twins", "--max-sandboxes", "2", "--rate", "100/s"), 0)
     env = {"CLOCHE_API_KEY": c.json("key", "create", "twins")["key"]}
@@ -322,11 +355,12 @@ def goes_down(c):
     box = c("sandbox", "create", "base").stdout.decode().strip()
     exits("a file in a sandbox", c("exec", box, "--", "sh", "-c", "echo kept > /tmp/file"), 0)
     exits("that is paused", c("sandbox", "pause", box), 0)
+    exits("and kept", c("snapshot", "create", box, "for-later"), 0)
     awake = c("sandbox", "create", "base").stdout.decode().strip()
     exits("a file in another", c("exec", awake, "--", "sh", "-c", "echo awake > /tmp/file"), 0)
     down = c("down")
     exits("down ends it", down, 0)
-    check("… and says what waits", b"wait for `cloche up`" in down.stderr, down.stderr)
+    check("… and says what waits", b"2 paused sandboxes wait for `cloche up`" in down.stderr and b"1 snapshot is kept for `cloche up`" in down.stderr, down.stderr)
     left = [one for one in s["processes"] if is_alive(one["pid"])]
     check("no process is left", not left, left)
     check("status says that it is down", c("status").returncode != 0)
@@ -335,6 +369,7 @@ def goes_down(c):
     exits("and works", c("run", "base", "--", "echo", "again"), 0, b"again\n")
     exits("what was paused goes on", c("sandbox", "resume", box), 0)
     exits("with all it had", c("exec", box, "--", "cat", "/tmp/file"), 0, b"kept\n")
+    exits("what was kept is there", c("run", "--snapshot", "for-later", "--", "cat", "/tmp/file"), 0, b"kept\n")
     check("what ran goes on by itself", until(lambda: c.json("sandbox", "get", awake)["state"] == "running", 60))
     exits("… with all it had", c("exec", awake, "--", "cat", "/tmp/file"), 0, b"awake\n")
     exits("and goes down", c("down"), 0)
