@@ -22,8 +22,7 @@ static void key_of(const char *tenant, const char *name, char key[static KEY_MAX
     (void)snprintf(key, KEY_MAX, "%s/%s", tenant, name);
 }
 
-/* Who is called that. */
-static struct unit *find_name(const struct sched *s, const char *tenant, const char *name)
+static struct unit *owner_of(const struct sched *s, const char *tenant, const char *name)
 {
     char key[KEY_MAX];
     if (!name[0] || strlen(name) > SNAPSHOT_NAME_MAX)
@@ -32,9 +31,16 @@ static struct unit *find_name(const struct sched *s, const char *tenant, const c
     return cl_map_get(s->snapshots, key);
 }
 
+/* Who is called that, and is not to end. */
+static struct unit *find_name(const struct sched *s, const char *tenant, const char *name)
+{
+    struct unit *u = owner_of(s, tenant, name);
+    return u && !u->cancel ? u : NULL;
+}
+
 static bool has_name(const struct unit *u)
 {
-    return find_name(u->sched, u->tenant->name, u->record->name) == u;
+    return owner_of(u->sched, u->tenant->name, u->record->name) == u;
 }
 
 static int fail_taken(const char *name, const struct unit *by, struct cl_err *err)
@@ -66,8 +72,8 @@ void snapshot_is_whole(struct unit *u)
     struct cl_err err = {0};
     if (!name[0] || u->cancel || has_name(u))
         return;
-    struct unit *old = find_name(s, u->tenant->name, name);
-    if (old && !u->record->replaces) {
+    struct unit *old = owner_of(s, u->tenant->name, name);
+    if (old && !old->cancel && !u->record->replaces) {
         (void)fail_taken(name, old, &err);
         refuse(u, &err);
         return;
@@ -77,7 +83,7 @@ void snapshot_is_whole(struct unit *u)
     key_of(u->tenant->name, name, key);
     if (cl_map_put(s->snapshots, key, u, &err) < 0)
         refuse(u, &err);
-    if (old)
+    if (old && !old->cancel)
         cancel_abandoned(old);
 }
 

@@ -6,6 +6,7 @@ so that several run side by side.  Environment:
     CLOCHE_BUILD    build folder with the programs   (default out/dev)
     CLOCHE_IMAGES   built images and signing.pub     (default out/images)
     CLOCHE_LONG     1 = the long variants too
+    CLOCHE_TWIN     1 = this is another run of a suite, which only long runs have
     CLOCHE_KEEP     1 = keep the folder of the cluster
     CLOCHE_TIME_FACTOR  how much longer to wait on a slow machine (1)
 """
@@ -478,6 +479,11 @@ def only_in_ci(seconds):
         skip(f"takes {seconds} s; runs with CI=true or CLOCHE_LONG=1")
 
 
+def only_in_ci_as_a_twin(name):
+    if os.environ.get("CLOCHE_TWIN") == "1" and not is_long():
+        skip(f"as e2e/{name}, emulated; runs with CI=true or CLOCHE_LONG=1")
+
+
 @functools.cache
 def uid_slot():
     """A number that no other test process of this machine has now: its VMs' uids lie in a range of their own."""
@@ -808,6 +814,7 @@ class Suite:
     def __init__(self, name):
         self.name, self.passed, self.failed, self.scenarios, self.left_out = name, 0, 0, [], set()
         self.begin = time.monotonic()
+        only_in_ci_as_a_twin(name)
 
     def check(self, sentence, ok, detail=""):
         ok = bool(ok)

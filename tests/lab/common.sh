@@ -13,13 +13,10 @@ need_images() {
 }
 
 # there SECONDS COMMAND...: under the host's own KVM where it has VMX or SVM, else in the lab, at most that long.
-# The lab is slow: CLOCHE_LAB=1 starts it for any test, CI=true for what has said it_is_short, every run for what has said always.
+# The lab is slow: CLOCHE_LAB=1 starts it for any test, CI=true for what has said it_is_short.
 starts=${CLOCHE_LAB:-}
 it_is_short() {
     [ "${CI:-}" != true ] || starts=1
-}
-always() {
-    starts=1
 }
 there() {
     seconds=$1

@@ -37,7 +37,7 @@ class Worker:
         self.load = wpb.WorkerLoad(**{"capacity_vcpu_milli": 64000, "capacity_memory_mib": 65536, "slots": 64, **load})
         self.units, self.ends, self.asked = {}, [], []  # unit id -> RunningUnit, paused or not
         self.assigned, self.acked, self.forks, self.snapshots = [], [], forks, forks
-        self.image_bytes = 1 << 20  # of what it makes at rest
+        self.image_bytes, self.answers_ends = 1 << 20, True  # of what it makes at rest; what it is told to end it ends
         self.renewed, self.lost = 0, []  # answers to its renewals; leases that were not its own any more
         self.refuses = {}  # unit that a fork is of -> AssignAnswer, UnitEnded, or "silence"
         self.answers = {kind: wpb.ExecAnswer() for kind in ("pause", "resume", "extend", "list", "signal", "resize", "context", "stats")}
@@ -114,6 +114,8 @@ class Worker:
 
     def _on_end(self, m):
         self.ends.append(m)
+        if not self.answers_ends:
+            return
         for u in [u for u in self.units.values() if u.lease_id == m.lease_id]:
             self.end(u.unit_id, pb.OUTCOME_CANCELLED, m.reason)
 

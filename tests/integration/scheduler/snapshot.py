@@ -128,6 +128,14 @@ def who_is_called_what(c):
         new = s.keep("x", replace=True)
         check("else the old one ends", s.get("x").id == new.id and until(lambda: s.get(old).state == pb.UNIT_STATE_ENDED, 10))
         equal("… and what ended has no name", s.get(old).name, "")
+        s.worker.answers_ends = False
+        gone = s.keep("z")
+        away = Call(s.delete, gone.id)
+        check("one that is to end is not called that any more", until(lambda: refused(s.get, "z")[0] == "NOT_FOUND", 10) and s.worker.units.get(gone.id))
+        equal("… so another one may be", s.keep("z").name, "z")
+        s.worker.answers_ends = True
+        s.worker.end(gone.id, pb.OUTCOME_CANCELLED, pb.REASON_REQUESTED)
+        equal("… and still is when that has ended", (away.outcome(), s.get("z").state), ("OK", pb.UNIT_STATE_PAUSED))
         third = s.keep("y")
         s.worker.end(third.id, pb.OUTCOME_FAILED, pb.REASON_WORKER_LOST, "gone")
         check("the name of one that is lost is free", until(lambda: refused(s.get, "y")[0] == "NOT_FOUND", 10))
