@@ -8,6 +8,7 @@
 #include "e2b/box_priv.h"
 #include "e2b/labels.h"
 #include "e2b/network.h"
+#include "e2b/page.h"
 #include "e2b/pause.h"
 
 enum {
@@ -16,8 +17,6 @@ enum {
     KEEP_S = 30 * 24 * 3600,
     TIMEOUT_DEFAULT_S = 300,
     METADATA_MAX = 32,
-    PAGE_DEFAULT = 100,
-    PAGES_MAX = 8, /* of the scheduler's, for one of ours: each counts against the rate */
 };
 
 /* --- what a sandbox is --------------------------------------------------------------------------
@@ -483,17 +482,16 @@ static int add_filter(struct label_list *l, char *filter, struct cl_err *err)
 }
 
 struct listing {
+    struct e2b_page page;
     struct label_list labels;
-    char filter[4096], token[256];
+    char filter[4096];
     unsigned states;
-    size_t limit, pages;
-    json_t *found; /* owned */
 };
 
 static void listing_free(void *obj)
 {
     struct listing *w = obj;
-    json_decref(w->found);
+    e2b_page_fini(&w->page);
     cl_free(w);
 }
 
@@ -510,13 +508,12 @@ static int read_states(const struct e2b_call *c, struct listing *w, struct cl_er
 
 static int read_list(const struct e2b_call *c, struct listing *w, struct cl_err *err)
 {
-    char limit[16] = "";
     int has = e2b_query_get(c->in.query, "metadata", w->filter, sizeof w->filter);
-    if (has < 0 || e2b_query_get(c->in.query, "nextToken", w->token, sizeof w->token) < 0 ||
-        e2b_query_get(c->in.query, "limit", limit, sizeof limit) < 0)
+    if (has < 0)
         return cl_fail(err, CL_E_INVALID, 0, "the query is malformed");
-    w->limit = limit[0] ? (uint32_t)strtoul(limit, NULL, 10) : PAGE_DEFAULT;
-    return read_states(c, w, err) < 0 ? -1 : has ? add_filter(&w->labels, w->filter, err) : 0;
+    if (e2b_page_read(c->in.query, &w->page, err) < 0 || read_states(c, w, err) < 0)
+        return -1;
+    return has ? add_filter(&w->labels, w->filter, err) : 0;
 }
 
 static void ask_page(struct e2b_call *c);
@@ -534,13 +531,12 @@ static void on_listed(struct e2b_call *c, const ProtobufCMessage *reply, const s
     for (size_t i = 0; i < m->n_sandboxes; i++) {
         const Cloche__V1__Sandbox *box = m->sandboxes[i];
         if (w->states & (is_paused(box) ? E2B_PAUSED : E2B_RUNNING))
-            (void)json_array_append_new(w->found, detail_of(box));
+            e2b_page_add(&w->page, detail_of(box));
     }
-    (void)snprintf(w->token, sizeof w->token, "%s", m->next_page_token);
-    if (w->token[0] && json_array_size(w->found) < w->limit && ++w->pages < PAGES_MAX)
+    if (e2b_page_goes_on(&w->page, m->next_page_token))
         ask_page(c);
     else
-        e2b_reply_next(c, json_incref(w->found), w->token[0] ? w->token : NULL);
+        e2b_reply_next(c, json_incref(w->page.found), w->page.token[0] ? w->page.token : NULL);
 }
 
 static void ask_page(struct e2b_call *c)
@@ -549,8 +545,8 @@ static void ask_page(struct e2b_call *c)
         E2B_RPC("SandboxService", "List", sandbox_service_list_response);
     Cloche__V1__SandboxServiceListRequest m = CLOCHE__V1__SANDBOX_SERVICE_LIST_REQUEST__INIT;
     struct listing *w = c->work;
-    m.page_size = (uint32_t)(w->limit - json_array_size(w->found));
-    m.page_token = w->token;
+    m.page_size = e2b_page_room(&w->page);
+    m.page_token = w->page.token;
     m.labels = w->labels.list;
     m.n_labels = w->labels.n;
     (void)!e2b_ask(c, &(struct e2b_ask){.method = &list, .request = &m.base, .on_end = on_listed},
@@ -563,7 +559,6 @@ void e2b_sandbox_list(struct e2b_call *c)
     struct listing *w = e2b_work_new(c, sizeof *w, listing_free);
     if (!w)
         return;
-    w->found = json_array();
     if (read_list(c, w, &err) < 0)
         e2b_fail(c, &err);
     else

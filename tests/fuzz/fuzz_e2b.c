@@ -9,6 +9,7 @@
 #include "e2b/fork.h"
 #include "e2b/labels.h"
 #include "e2b/multipart.h"
+#include "e2b/page.h"
 #include "e2b/pause.h"
 #include "e2b/route.h"
 #include "e2b/text.h"
@@ -36,6 +37,10 @@ static void read_query(const char *text)
     CL_ASSERT(few <= many || many == few);
     if (few == 1)
         CL_ASSERT(strcmp(small, large) == 0);
+    struct e2b_page page;
+    if (e2b_page_read(text, &page, NULL) == 0)
+        CL_ASSERT(e2b_page_room(&page) >= 1 && e2b_page_room(&page) <= E2B_PAGE_MAX);
+    e2b_page_fini(&page);
 }
 
 /* Every name that is a key of a label comes back. */
