@@ -19,7 +19,9 @@ static const struct e2b_route routes[] = {
     {E2B_POST, "/sandboxes/*/pause", PLANE_CONTROL, e2b_sandbox_pause},
     {E2B_POST, "/sandboxes/*/resume", PLANE_CONTROL, e2b_sandbox_resume},
     {E2B_POST, "/sandboxes/*/fork", PLANE_CONTROL, e2b_sandbox_fork},
-    {E2B_POST, "/sandboxes/*/snapshots", PLANE_CONTROL, e2b_not_there},
+    {E2B_POST, "/sandboxes/*/snapshots", PLANE_CONTROL, e2b_snapshot_create},
+    {E2B_GET, "/snapshots", PLANE_CONTROL, e2b_snapshot_list},
+    {E2B_DELETE, "/templates/*", PLANE_CONTROL, e2b_snapshot_delete},
     {E2B_PUT, "/sandboxes/*/network", PLANE_CONTROL, e2b_not_there},
     {E2B_GET, "/sandboxes/*/metrics", PLANE_CONTROL, e2b_not_there},
     {E2B_GET, "/health", PLANE_CODE, e2b_health},
@@ -58,8 +60,8 @@ static bool fits(const char *pattern, const char *path, char id[static E2B_ID_MA
     if (!*pattern)
         return !*path;
     size_t n = strcspn(path, "/");
-    if (n == 0 || n >= E2B_ID_MAX ||
-        strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") < n)
+    if (n == 0 || n >= E2B_ID_MAX || path[0] == '.' ||
+        strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") < n)
         return false;
     memcpy(id, path, n);
     id[n] = '\0';

@@ -5,11 +5,13 @@
 
 #include "base/mem.h"
 #include "cloche/v1/port.pb-c.h"
+#include "cloche/v1/template.pb-c.h"
 #include "e2b/box_priv.h"
 #include "e2b/labels.h"
 #include "e2b/network.h"
 #include "e2b/page.h"
 #include "e2b/pause.h"
+#include "e2b/snapshot.h"
 
 enum {
     CREATE_S = 120, /* a template that is not warm may have to boot */
@@ -133,8 +135,17 @@ static void answer_with_token(struct e2b_call *c, int status, const Cloche__V1__
 /* --- create -------------------------------------------------------------------------------------
  */
 
+/* What it begins with. */
+enum origin {
+    OF_TEMPLATE,
+    OF_SNAPSHOT,
+    OF_EITHER, /* no template that is ready has the name: a snapshot, or else a template */
+};
+
 struct creation {
-    char *env; /* owned by jansson: environment of every command, in the token */
+    char *env;        /* owned by jansson: environment of every command, in the token */
+    const char *name; /* borrowed: the body's */
+    enum origin of;
 };
 
 static void creation_free(void *obj)
@@ -144,14 +155,21 @@ static void creation_free(void *obj)
     cl_free(w);
 }
 
+static void create(struct e2b_call *c);
+
+/* What is no snapshot either is refused as a template. */
 static void on_created(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
-    const struct creation *w = c->work;
-    if (err)
+    struct creation *w = c->work;
+    if (err && err->code == CL_E_NOTFOUND && w->of == OF_EITHER) {
+        w->of = OF_TEMPLATE;
+        create(c);
+    } else if (err) {
         e2b_fail(c, err);
-    else
+    } else {
         answer_with_token(c, 201, ((const Cloche__V1__CreateResponse *)reply)->sandbox,
                           w->env ? w->env : "");
+    }
 }
 
 struct label_list {
@@ -218,59 +236,111 @@ static void set_grant(const struct e2b_network *network, Cloche__V1__NetworkGran
     m->n_allow = network->n;
 }
 
-/* 0: asked, or it has ended. */
-static int ask_create(struct e2b_call *c, struct label_list *labels, struct cl_err *err)
-{
-    static const struct e2b_method create = E2B_RPC("SandboxService", "Create", create_response);
-    Cloche__V1__CreateRequest m = CLOCHE__V1__CREATE_REQUEST__INIT;
-    const char *name = e2b_text(c, "templateID");
-    json_t *env = json_object_get(c->body, "envVars");
-    if (!name || !name[0])
-        return cl_fail(err, CL_E_INVALID, 0, "templateID is missing");
+struct wishes {
+    struct e2b_auto_pause idle;
     struct e2b_network network;
     Cloche__V1__NetworkGrant grant;
     char *allow[E2B_NETWORK_RULES];
-    struct e2b_auto_pause idle;
-    if (check_wishes(c->body, err) < 0 || e2b_auto_pause_read(c->body, &idle, err) < 0 ||
-        e2b_network_read(json_object_get(c->body, "network"), &network, err) < 0 ||
-        e2b_env_check(env, err) < 0 ||
-        add_metadata(labels, json_object_get(c->body, "metadata"), err) < 0 ||
-        (network.is_private && add_private(labels, err) < 0))
+    struct label_list labels;
+};
+
+static int read_wishes(const json_t *body, struct wishes *ret, struct cl_err *err)
+{
+    ret->labels.n = 0;
+    if (check_wishes(body, err) < 0 || e2b_auto_pause_read(body, &ret->idle, err) < 0 ||
+        e2b_network_read(json_object_get(body, "network"), &ret->network, err) < 0 ||
+        add_metadata(&ret->labels, json_object_get(body, "metadata"), err) < 0 ||
+        (ret->network.is_private && add_private(&ret->labels, err) < 0))
         return -1;
-    set_grant(&network, &grant, allow);
-    struct creation *w = e2b_work_new(c, sizeof *w, creation_free);
-    if (!w)
-        return 0;
-    if (json_object_size(env) > 0)
-        w->env = json_dumps(env, JSON_COMPACT);
-    struct e2b_grant fits;
-    if (w->env && e2b_grant_make("", c->grant->credential, w->env, &fits, err) < 0)
-        return -1;
-    m.template_ = e2b_pb(template_of(c, name));
+    set_grant(&ret->network, &ret->grant, ret->allow);
+    return 0;
+}
+
+static void ask_create(struct e2b_call *c, struct wishes *wishes)
+{
+    static const struct e2b_method create_box =
+        E2B_RPC("SandboxService", "Create", create_response);
+    const struct creation *w = c->work;
+    Cloche__V1__CreateRequest m = CLOCHE__V1__CREATE_REQUEST__INIT;
+    if (w->of == OF_TEMPLATE)
+        m.template_ = e2b_pb(template_of(c, w->name));
+    else
+        m.snapshot = e2b_pb(w->name);
     m.ttl_ns = mcp_json_u64(c->body, "timeout", TIMEOUT_DEFAULT_S) * CL_NS_PER_S;
-    m.labels = labels->list;
-    m.n_labels = labels->n;
-    if (grant.n_allow > 0)
-        m.network_grant = &grant;
-    if (idle.pauses)
+    m.labels = wishes->labels.list;
+    m.n_labels = wishes->labels.n;
+    if (wishes->grant.n_allow > 0)
+        m.network_grant = &wishes->grant;
+    if (wishes->idle.pauses)
         m.on_idle = CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE;
-    m.wake_on_use = idle.resumes;
+    m.wake_on_use = wishes->idle.resumes;
     m.idempotency_key = e2b_pb(c->in.idempotency_key);
     (void)!e2b_ask(c,
-                   &(struct e2b_ask){.method = &create,
+                   &(struct e2b_ask){.method = &create_box,
                                      .request = &m.base,
                                      .timeout_ns = CREATE_S * CL_NS_PER_S,
                                      .on_end = on_created},
                    NULL);
-    return 0;
+}
+
+static void create(struct e2b_call *c)
+{
+    struct cl_err err = {0};
+    struct wishes wishes;
+    if (read_wishes(c->body, &wishes, &err) < 0)
+        e2b_fail(c, &err);
+    else
+        ask_create(c, &wishes);
+}
+
+static void on_template(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
+{
+    struct creation *w = c->work;
+    (void)reply;
+    w->of = err && err->code == CL_E_NOTFOUND ? OF_EITHER : OF_TEMPLATE;
+    create(c);
+}
+
+/* Asked before, for a Create that fails for want of a template has taken the idempotency key. */
+static void ask_template(struct e2b_call *c, const char *name)
+{
+    static const struct e2b_method get =
+        E2B_RPC("TemplateService", "Get", template_service_get_response);
+    Cloche__V1__TemplateServiceGetRequest m = CLOCHE__V1__TEMPLATE_SERVICE_GET_REQUEST__INIT;
+    m.name = e2b_pb(name);
+    (void)!e2b_ask(c, &(struct e2b_ask){.method = &get, .request = &m.base, .on_end = on_template},
+                   NULL);
+}
+
+static int read_creation(const struct e2b_call *c, struct creation *w, struct cl_err *err)
+{
+    struct e2b_grant fits;
+    const json_t *env = json_object_get(c->body, "envVars");
+    w->name = e2b_text(c, "templateID");
+    if (!w->name || !w->name[0])
+        return cl_fail(err, CL_E_INVALID, 0, "templateID is missing");
+    if (e2b_env_check(env, err) < 0)
+        return -1;
+    if (json_object_size(env) > 0)
+        w->env = json_dumps(env, JSON_COMPACT);
+    return w->env ? e2b_grant_make("", c->grant->credential, w->env, &fits, err) : 0;
 }
 
 void e2b_sandbox_create(struct e2b_call *c)
 {
     struct cl_err err = {0};
-    struct label_list labels = {.n = 0};
-    if (ask_create(c, &labels, &err) < 0)
+    struct creation *w = e2b_work_new(c, sizeof *w, creation_free);
+    if (!w)
+        return;
+    if (read_creation(c, w, &err) < 0) {
         e2b_fail(c, &err);
+        return;
+    }
+    w->of = e2b_snapshot_is_meant(w->name) ? OF_SNAPSHOT : OF_TEMPLATE;
+    if (w->of == OF_TEMPLATE && template_of(c, w->name) == w->name)
+        ask_template(c, w->name);
+    else
+        create(c);
 }
 
 /* --- get, kill, timeout ------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 /* What strangers say to E2B's API before anybody is asked: path, query, token, envelope, form,
- * output, pausing, forks.  The first byte says which. */
+ * output, pausing, forks, snapshots.  The first byte says which. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -12,6 +12,7 @@
 #include "e2b/page.h"
 #include "e2b/pause.h"
 #include "e2b/route.h"
+#include "e2b/snapshot.h"
 #include "e2b/text.h"
 #include "mcp/json.h"
 #include "rpc/one_key.h"
@@ -103,6 +104,16 @@ static void read_text(const char *bytes, size_t n)
     json_decref(whole);
 }
 
+static void read_snapshot(const json_t *body)
+{
+    const char *name = NULL;
+    struct cl_err err = {0};
+    CL_ASSERT((e2b_snapshot_read(body, &name, &err) == 0) == (err.code == CL_OK));
+    CL_ASSERT(!name == (err.code != CL_OK));
+    if (name && e2b_snapshot_is_meant(name))
+        CL_ASSERT(name[0] && !cl_name_is_valid(name));
+}
+
 /* As a filter, and as a body. */
 static void read_pause(const char *text)
 {
@@ -118,6 +129,7 @@ static void read_pause(const char *text)
     CL_ASSERT(idle.pauses || !idle.resumes);
     err = (struct cl_err){0};
     CL_ASSERT((e2b_pause_check(body, &err) == 0) == (err.code == CL_OK));
+    read_snapshot(body);
     json_decref(body);
 }
 

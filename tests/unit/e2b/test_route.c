@@ -23,6 +23,13 @@ static void test_paths_and_ids(void **state)
     assert_ptr_equal(r->run, e2b_sandbox_resume);
     assert_null(e2b_route_find(E2B_GET, "/sandboxes/sbx_1/pause", id, &other));
     assert_true(other);
+    r = e2b_route_find(E2B_POST, "/sandboxes/sbx_1/snapshots", id, &other);
+    assert_ptr_equal(r->run, e2b_snapshot_create);
+    r = e2b_route_find(E2B_GET, "/snapshots", id, &other);
+    assert_ptr_equal(r->run, e2b_snapshot_list);
+    r = e2b_route_find(E2B_DELETE, "/templates/numpy.ready_1", id, &other);
+    assert_ptr_equal(r->run, e2b_snapshot_delete);
+    assert_string_equal(id, "numpy.ready_1");
     r = e2b_route_find(E2B_GET, "/sandboxes", id, &other);
     assert_ptr_equal(r->run, e2b_sandbox_list);
     assert_string_equal(id, "");
@@ -33,6 +40,10 @@ static void test_paths_and_ids(void **state)
                                           "/sandboxes/a/b",
                                           "/sandboxes//timeout",
                                           "/sandboxes/../timeout",
+                                          "/templates/..",
+                                          "/templates/.a",
+                                          "/templates/a%3Av1",
+                                          "/templates/",
                                           "/sandboxes/a b",
                                           "/sandboxes/a%2e",
                                           "/contexts/a/restart/",
