@@ -1,8 +1,11 @@
-"""A scheduler without workers: PortService and SandboxService as the gateway sees them, over real gRPC.
+"""A scheduler without workers: PortService, SandboxService, SnapshotService and TemplateService as the gateway sees them,
+over real gRPC.
 
 A port of the sandbox is the same port of 127.0.0.1, where a `Guest` listens and answers as the test says.  Connect and
 CreateLink judge the credential; what they were asked stands in `connects` and `links`.  Every Fork is made, unless
 `on_fork(its number, context)` says something else; what was asked stands in `forks` and `kills`.
+Snapshots are what the test puts into `snapshots`, templates those of `templates`; `on_create(request, context)` and
+`on_snapshot(method, request, context)` may say something else, `asked` has the method and the request of each.
 """
 import concurrent.futures
 import contextlib
@@ -87,6 +90,7 @@ class Scheduler:
     def __init__(self, folder):
         self.connects, self.links, self.creates, self.paths, self.forks, self.kills = [], [], [], [], [], []
         self.on_fork, self.now, self.most, self.lock = None, 0, 0, threading.Lock()
+        self.on_create, self.on_snapshot, self.asked, self.snapshots, self.templates = None, None, [], [], {"python"}
         self.target = f"unix:{folder}/api.sock"
         self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(700))
         unary, both = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
@@ -102,7 +106,14 @@ class Scheduler:
                 "Fork": unary(self.fork, pb.ForkRequest.FromString, text),
                 "Kill": unary(self.kill, pb.KillRequest.FromString, text),
                 "Get": unary(self.get, pb.SandboxServiceGetRequest.FromString, text),
-                "Resume": unary(self.resume, pb.ResumeRequest.FromString, text)})))
+                "Resume": unary(self.resume, pb.ResumeRequest.FromString, text)}),
+            grpc.method_handlers_generic_handler("cloche.v1.TemplateService", {
+                "Get": unary(self.get_template, pb.TemplateServiceGetRequest.FromString, text)}),
+            grpc.method_handlers_generic_handler("cloche.v1.SnapshotService", {
+                "Create": unary(self.keep, pb.SnapshotServiceCreateRequest.FromString, text),
+                "Get": unary(self.get_snapshot, pb.SnapshotServiceGetRequest.FromString, text),
+                "List": unary(self.list_snapshots, pb.SnapshotServiceListRequest.FromString, text),
+                "Delete": unary(self.delete_snapshot, pb.SnapshotServiceDeleteRequest.FromString, text)})))
         self.server.add_insecure_port(self.target)
         self.server.start()
         self.labels, self.link_error = {}, None
@@ -191,8 +202,10 @@ class Scheduler:
         return pb.Sandbox(id=BOX, template="python", state=pb.UNIT_STATE_RUNNING,
                           labels=[pb.Label(key=k, value=v) for k, v in self.labels.items()])
 
-    def create(self, m, _context):
+    def create(self, m, context):
         self.creates.append(m)
+        if self.on_create:
+            self.on_create(m, context)
         self.labels = {label.key: label.value for label in m.labels}
         return pb.CreateResponse(sandbox=self.box())
 
@@ -214,6 +227,44 @@ class Scheduler:
 
     def resume(self, _m, _context):
         return pb.ResumeResponse(sandbox=self.box(), was_paused=True)
+
+    # --- TemplateService and SnapshotService
+
+    def hear(self, method, m, context):
+        self.asked.append((method, m))
+        if self.on_snapshot:
+            self.on_snapshot(method, m, context)
+
+    def get_template(self, m, context):
+        self.hear("Template", m, context)
+        if m.name not in self.templates:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"no connected worker has a template '{m.name}'")
+        return pb.TemplateServiceGetResponse(template=pb.Template(name=m.name))
+
+    def keep(self, m, context):
+        with self.counted():
+            self.hear("Create", m, context)
+            return pb.SnapshotServiceCreateResponse(snapshot=pb.Snapshot(id=f"snp_{1:026d}", name=m.name, sandbox_id=m.sandbox_id))
+
+    def get_snapshot(self, m, context):
+        self.hear("Get", m, context)
+        for s in self.snapshots:
+            if m.snapshot in (s.id, s.name):
+                return pb.SnapshotServiceGetResponse(snapshot=s)
+        return context.abort(grpc.StatusCode.NOT_FOUND, f"no snapshot '{m.snapshot}'")
+
+    def list_snapshots(self, m, context):
+        """A page is so many of all; those of other sandboxes are left out of it."""
+        self.hear("List", m, context)
+        at = int(m.page_token or 0)
+        end = at + (m.page_size or 100)
+        return pb.SnapshotServiceListResponse(
+            snapshots=[s for s in self.snapshots[at:end] if m.sandbox_id in ("", s.sandbox_id)],
+            next_page_token=str(end) if end < len(self.snapshots) else "")
+
+    def delete_snapshot(self, m, context):
+        self.hear("Delete", m, context)
+        return pb.SnapshotServiceDeleteResponse()
 
 
 class World:
