@@ -130,6 +130,69 @@ def forks_without_an_sdk(c):
     equal("it ends", (a.call("DELETE", "/sandboxes/" + box["sandboxID"])[0], a.call("POST", path, {})[0]), (204, 404))
 
 
+@suite.scenario
+def snapshots_by_python(c):
+    seen = sdk(c, c.tenant("snapshot-python", sandboxes=3).key, PYTHON, HERE / "e2b_snapshot_client.py", "base")
+    agree(seen, {
+        "made": [True, ["ready.py"]], "has": [["kept", "42", True]] * 2, "goes_on": ["later", "1", True],
+        "apart": [["of the first", "2"], ["kept", "41"], ["later", "1"]], "info": [True, {"of": "new"}, {}, "running", True, "pause"], "env": "b--\n",
+        "of_copy": [], "listed": [True, True, True, True, [], []], "replaced": [True, ["ready.py"], "later", "1"],
+        "was_replaced": ["SandboxException", 404], "one_has_it": True, "full": [[], True], "paused": ["paused", True],
+        "outlives": ["later", "1"], "resting": ["later", "1"], "copys": ["of the first", "2"], "deleted": [True, False, False, True],
+        "gone": [["SandboxException", 404]] * 2, "of_nothing": True, "async": ["of the first", "2", True, False],
+        "async_deleted": [True, False, True], "left": []})
+    for what, status, word in (("bad_name", 400, "name: must match"), ("without_memory", 501, "not served")):
+        said = seen.get(what, [None] * 3)
+        check(f"what cannot be says so: {what}", said[:2] == ["SandboxException", status] and word in said[2], said)
+
+
+@suite.scenario
+def snapshots_by_javascript(c):
+    seen = sdk(c, c.tenant("snapshot-node", sandboxes=3).key, NODE, HERE / "e2b_snapshot_client.mjs", MODULES, "base")
+    agree(seen, {
+        "made": [True, ["ready-js"]], "has": [["kept", "42", True]] * 2, "apart": ["kept", "later", "1"], "env": "b\n", "info": [True, {}],
+        "listed": [True, True, [1, True, 1, False], []], "replaced": [True, ["ready-js"], "later", True], "killed": True, "outlives": ["later", "1", True],
+        "deleted": [True, False, False, True], "gone": [["SandboxError", 404]] * 2, "left": [], "ofNothing": "SandboxNotFoundError"})
+    said = seen.get("badName") or [None] * 3
+    check("a name that is none", said[:2] == ["SandboxError", 400] and "name: must match" in said[2], said)
+
+
+@suite.scenario
+def snapshots_without_an_sdk(c):
+    """Statuses, as the SDKs do not show them; and who may."""
+    c.tenant("snapshots", sandboxes=2)
+    a, other = Caller(c, X_API_Key=c.key("snapshots").secret), Caller(c, X_API_Key=c.tenant("no-snapshots").key)
+    reader = Caller(c, X_API_Key=c.key("snapshots", scopes=("read",)).secret)
+    box = a.make()
+    path = f"/sandboxes/{box['sandboxID']}/snapshots"
+    made = [a.call("POST", path, b, Idempotency_Key="once") for b in ({"name": "python"}, {"name": "python"})]
+    check("the same request is the same snapshot", made[0] == made[1] and made[0][0] == 201 and made[0][1]["names"] == ["python"], made)
+    snap = made[0][1]["snapshotID"]
+    a.run(box, "echo here > /tmp/mark")
+    copy = a.call("POST", "/v2/sandboxes", {"templateID": snap})[1]
+    equal("it is as create answers, and of the same template", (sorted(copy), copy["templateID"]), (sorted(box), "python"))
+    check("each token is its own", "aGVsbG8K" in a.run(copy, "echo hello")[1] and "another sandbox" in a.run(
+        {**copy, "envdAccessToken": box["envdAccessToken"]}, "true")[1])
+    check("what came later is not in it", "bm9uZQo=" in a.run(copy, "test -e /tmp/mark || echo none")[1])
+    equal("no more than its quota", a.call("POST", "/v2/sandboxes", {"templateID": snap})[0], 429)
+    a.call("DELETE", "/sandboxes/" + box["sandboxID"])
+    fresh = a.call("POST", "/v2/sandboxes", {"templateID": "python"})[1]
+    begun = {b.id: b.forked_from for b in c.client(c.key("snapshots").secret).sandboxes.List(pb.SandboxServiceListRequest()).sandboxes}
+    equal("a template of that name is the template", begun, {copy["sandboxID"]: snap, fresh["sandboxID"]: ""})
+    a.call("DELETE", "/sandboxes/" + fresh["sandboxID"])
+    equal("network where there was none", a.call("POST", "/v2/sandboxes", {"templateID": snap, "network": {"allowOut": ["a.org"], "denyOut": ["0.0.0.0/0"]}})[0], 409)
+    path = f"/sandboxes/{copy['sandboxID']}/snapshots"
+    equal("a body that is none", [a.call("POST", path, b)[0] for b in ({"name": 1}, {"name": "A"}, {"name": "snp_x"}, {"memory": 1}, {"memory": False})], [400] * 4 + [501])
+    equal("another tenant's is not there", (other.call("POST", path, {})[0], other.call("DELETE", "/templates/" + snap)[0],
+                                            other.call("POST", "/v2/sandboxes", {"templateID": snap})[0], other.call("GET", "/snapshots"),
+                                            other.call("GET", "/snapshots?name=" + snap)), (404, 404, 404, (200, []), (200, [])))
+    equal("who may only read looks", (reader.call("GET", "/snapshots?name=python")[1], reader.call("POST", path, {})[0], reader.call("DELETE", "/templates/" + snap)[0]),
+          ([{"snapshotID": snap, "names": ["python"]}], 403, 403))
+    equal("it is deleted once", [a.call("DELETE", "/templates/" + snap)[0] for _ in range(2)], [204, 404])
+    equal("then nothing begins with it, and its copy goes on", (a.call("POST", "/v2/sandboxes", {"templateID": snap})[0], "aGVsbG8K" in a.run(copy, "echo hello")[1]), (404, True))
+    equal("a sandbox that has ended", (a.call("DELETE", "/sandboxes/" + copy["sandboxID"])[0], a.call("POST", path, {})[0]), (204, 404))
+
+
 # --- without an SDK ------------------------------------------------------------------------------------------------
 
 def envelope(message):
