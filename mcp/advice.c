@@ -14,9 +14,11 @@ static const struct {
     {CL_E_INVALID, "The call is not valid", "Correct the argument and call again."},
     {CL_E_TOOBIG, "Too large", "Send or ask for less; files can be read and written in parts."},
     {CL_E_NOTFOUND, "Not found", "Check the name; file_list and sandbox_list show what there is."},
+    {CL_E_EXISTS, "It exists already", "Choose another name."},
     {CL_E_QUOTA, "Refused: over the quota",
      "End or pause sandboxes that are not needed now (sandbox_list, then sandbox_kill or "
-     "sandbox_pause), or wait and try again; a larger quota is for the operator to give."},
+     "sandbox_pause), or wait and try again; of the disk, snapshots take a part, too "
+     "(snapshot_delete). A larger quota is for the operator to give."},
     {CL_E_RATE, "Refused: too many calls in a short time", "Wait and call again."},
     {CL_E_QUEUE, "Refused: too much is waiting already", "Wait and call again."},
     {CL_E_DENIED, "Not allowed",
@@ -30,9 +32,21 @@ static const struct {
     {CL_E_CANCELLED, "Cancelled", "Nothing to do."},
 };
 
-static const char gone[] =
-    "Its files and processes are gone: it was idle longer than its lifetime, was ended, or never "
-    "was. Call again without sandbox_id to get a new, empty one.";
+/* What is said of some things instead. */
+static const struct {
+    enum cl_code code;
+    const char *subject, *remedy;
+} particular[] = {
+    {CL_E_NOTFOUND, "sandbox",
+     "Its files and processes are gone: it was idle longer than its lifetime, was ended, or never "
+     "was. Call again without sandbox_id to get a new, empty one."},
+    {CL_E_NOTFOUND, "snapshot",
+     "It was deleted, was not used for as long as it was kept, or never was: snapshot_list shows "
+     "those that there are. Without one, make a sandbox of a template and prepare it anew."},
+    {CL_E_EXISTS, "snapshot",
+     "Choose another name, or call again with replace true: then that one is deleted, and this one "
+     "has its name."},
+};
 
 bool mcp_err_is_paused(const struct cl_err *err)
 {
@@ -50,8 +64,10 @@ void mcp_advice(const struct cl_err *err, char out[static MCP_ADVICE])
             remedy = rows[i].remedy;
         }
     }
-    if (err->code == CL_E_NOTFOUND && strcmp(err->subject, "sandbox") == 0)
-        remedy = gone;
+    for (size_t i = 0; i < CL_COUNT(particular); i++) {
+        if (particular[i].code == err->code && strcmp(err->subject, particular[i].subject) == 0)
+            remedy = particular[i].remedy;
+    }
     if (mcp_err_is_paused(err))
         remedy =
             "Call sandbox_resume with its sandbox_id (sandbox_list shows it), then call again.";

@@ -53,15 +53,22 @@ static void remember_owner(struct mcp_call *c, const char *id)
         cl_free(owner);
 }
 
-bool mcp_box_is_mine(const struct mcp_call *c, const Cloche__V1__Sandbox *m)
+bool mcp_is_mine(const struct mcp_call *c, Cloche__V1__Label *const *labels, size_t n)
 {
-    for (size_t i = 0; i < m->n_labels; i++) {
-        const Cloche__V1__Label *l = m->labels[i];
+    for (size_t i = 0; i < n; i++) {
+        const Cloche__V1__Label *l = labels[i];
         if ((strcmp(l->key, label_owner) == 0 && strcmp(l->value, c->who.principal) == 0) ||
             (strcmp(l->key, label_shared) == 0 && strcmp(l->value, "yes") == 0))
             return true;
     }
     return false;
+}
+
+void mcp_owner_label(struct mcp_call *c, Cloche__V1__Label *ret_label)
+{
+    cloche__v1__label__init(ret_label);
+    ret_label->key = mcp_pb(label_owner);
+    ret_label->value = c->who.principal;
 }
 
 static void on_owner(struct mcp_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
@@ -70,7 +77,7 @@ static void on_owner(struct mcp_call *c, const ProtobufCMessage *reply, const st
         reply ? ((const Cloche__V1__SandboxServiceGetResponse *)reply)->sandbox : NULL;
     if (err && err->code != CL_E_NOTFOUND && err->code != CL_E_INVALID) {
         mcp_end_tool_error(c, err);
-    } else if (!m || !mcp_box_is_mine(c, m) ||
+    } else if (!m || !mcp_is_mine(c, m->labels, m->n_labels) ||
                m->state == CLOCHE__V1__UNIT_STATE__UNIT_STATE_ENDED) {
         fail_unknown(c, c->box);
     } else {
@@ -105,7 +112,9 @@ void mcp_box_check(struct mcp_call *c, const char *id, mcp_run_fn *next)
  */
 
 struct creation {
-    const char *template_name, *key;
+    const char *template_name; /* NULL = the server's */
+    const char *snapshot;      /* instead of a template; NULL = none */
+    const char *key;
     uint64_t ttl_ns;
     uint32_t cpus, memory_mib;
     const json_t *network; /* rules, by the schema; NULL = none */
@@ -121,15 +130,16 @@ static void ask_create(struct mcp_call *c, const struct creation *w,
     static const struct mcp_method_of create = MCP_RPC("SandboxService", "Create", create_response);
     Cloche__V1__CreateRequest m = CLOCHE__V1__CREATE_REQUEST__INIT;
     Cloche__V1__Resources resources = CLOCHE__V1__RESOURCES__INIT;
-    Cloche__V1__Label owner = CLOCHE__V1__LABEL__INIT, name = CLOCHE__V1__LABEL__INIT,
-                      *labels[] = {&owner, &name};
+    Cloche__V1__Label owner, name = CLOCHE__V1__LABEL__INIT, *labels[] = {&owner, &name};
     name.key = mcp_pb(label_name);
     name.value = c->place;
-    owner.key = mcp_pb(label_owner);
-    owner.value = c->who.principal;
+    mcp_owner_label(c, &owner);
     m.labels = labels;
     m.n_labels = c->place[0] ? 2 : 1;
-    m.template_ = mcp_pb(w->template_name ? w->template_name : c->server->conf.template_name);
+    if (w->snapshot)
+        m.snapshot = mcp_pb(w->snapshot);
+    else
+        m.template_ = mcp_pb(w->template_name ? w->template_name : c->server->conf.template_name);
     m.ttl_ns = w->ttl_ns ? w->ttl_ns : c->server->conf.ttl_ns;
     m.idempotency_key = mcp_pb(w->key);
     resources.vcpus = w->cpus;
@@ -147,7 +157,7 @@ static void ask_create(struct mcp_call *c, const struct creation *w,
     m.wake_on_use = w->pauses;
     struct mcp_ask_spec ask = {.method = &create,
                                .request = &m.base,
-                               .timeout_ns = CREATE_S * CL_NS_PER_S,
+                               .timeout_ns = (w->snapshot ? PAUSE_S : CREATE_S) * CL_NS_PER_S,
                                .on_end = on_end};
     (void)!mcp_ask(c, &ask, NULL);
 }
@@ -256,7 +266,7 @@ static void on_searched(struct mcp_call *c, const ProtobufCMessage *reply, const
         return;
     }
     for (size_t i = 0; i < m->n_sandboxes; i++) {
-        if (mcp_box_is_mine(c, m->sandboxes[i])) {
+        if (mcp_is_mine(c, m->sandboxes[i]->labels, m->sandboxes[i]->n_labels)) {
             take_found(c, m->sandboxes[i]->id);
             return;
         }
@@ -310,6 +320,11 @@ void mcp_box_need(struct mcp_call *c, mcp_run_fn *next)
         search(c);
     else
         make_default(c);
+}
+
+bool mcp_box_is_meant(const struct mcp_call *c)
+{
+    return mcp_json_text(c->args, "sandbox_id") || seat_name(c)[0];
 }
 
 const char *mcp_box(const struct mcp_call *c)
@@ -378,6 +393,14 @@ void mcp_session_end(struct mcp_call *c)
 /* --- the tools ----------------------------------------------------------------------------------
  */
 
+json_t *mcp_rules_json(const Cloche__V1__NetworkGrant *m)
+{
+    json_t *rules = json_array();
+    for (size_t i = 0; i < m->n_allow; i++)
+        (void)json_array_append_new(rules, json_string(m->allow[i]));
+    return rules;
+}
+
 static json_t *box_json(const Cloche__V1__Sandbox *m)
 {
     static const char *const states[] = {"unknown", "queued", "starting",
@@ -405,12 +428,8 @@ static json_t *box_json(const Cloche__V1__Sandbox *m)
         mcp_json_set(o, "image_bytes", json_integer((json_int_t)m->image_bytes));
     if (m->forked_from[0])
         mcp_json_set(o, "forked_from", json_string(m->forked_from));
-    if (m->network_grant) {
-        json_t *rules = json_array();
-        for (size_t i = 0; i < m->network_grant->n_allow; i++)
-            (void)json_array_append_new(rules, json_string(m->network_grant->allow[i]));
-        mcp_json_set(o, "network", rules);
-    }
+    if (m->network_grant)
+        mcp_json_set(o, "network", mcp_rules_json(m->network_grant));
     return o;
 }
 
@@ -421,18 +440,20 @@ static void on_created(struct mcp_call *c, const ProtobufCMessage *reply, const 
         return;
     }
     const Cloche__V1__Sandbox *m = ((const Cloche__V1__CreateResponse *)reply)->sandbox;
+    const char *snapshot = mcp_json_text(c->args, "snapshot");
     remember_owner(c, m->id);
-    struct mcp_result r = {
-        .structured = box_json(m),
-        .text = cl_asprintf("sandbox_id: %s (template %s; pass it to the other tools)", m->id,
-                            m->template_)};
+    struct mcp_result r = {.structured = box_json(m),
+                           .text = cl_asprintf("sandbox_id: %s (%s %s; pass it to the other tools)",
+                                               m->id, snapshot ? "snapshot" : "template",
+                                               snapshot ? snapshot : m->template_)};
     mcp_end_tool(c, &r);
 }
 
-void mcp_tool_sandbox_create(struct mcp_call *c)
+static void create_box(struct mcp_call *c)
 {
     const char *on_idle = mcp_json_text(c->args, "on_idle");
     struct creation w = {.template_name = mcp_json_text(c->args, "template"),
+                         .snapshot = c->snapshot[0] ? c->snapshot : NULL,
                          .ttl_ns = mcp_seconds_ns(c->args, "ttl_seconds", 0),
                          .cpus = (uint32_t)mcp_json_u64(c->args, "cpus", 0),
                          .memory_mib = (uint32_t)mcp_json_u64(c->args, "memory_mib", 0),
@@ -440,6 +461,23 @@ void mcp_tool_sandbox_create(struct mcp_call *c)
                          .pauses = on_idle && strcmp(on_idle, "pause") == 0};
     mcp_progress(c, "making a sandbox");
     ask_create(c, &w, on_created);
+}
+
+void mcp_tool_sandbox_create(struct mcp_call *c)
+{
+    struct cl_err err = {0};
+    if (!mcp_json_text(c->args, "snapshot")) {
+        create_box(c);
+        return;
+    }
+    if (!mcp_json_text(c->args, "template")) {
+        mcp_snapshot_check(c, create_box);
+        return;
+    }
+    (void)cl_fail(&err, CL_E_INVALID, 0,
+                  "arguments template and snapshot: give one of them, not both; with snapshot it "
+                  "has what was installed when that was made");
+    mcp_end_tool_error(c, &err);
 }
 
 static char *list_text(const json_t *list)
@@ -468,7 +506,7 @@ static void on_listed(struct mcp_call *c, const ProtobufCMessage *reply, const s
         (const Cloche__V1__SandboxServiceListResponse *)reply;
     json_t *list = json_array();
     for (size_t i = 0; i < m->n_sandboxes; i++) {
-        if (mcp_box_is_mine(c, m->sandboxes[i]))
+        if (mcp_is_mine(c, m->sandboxes[i]->labels, m->sandboxes[i]->n_labels))
             (void)json_array_append_new(list, box_json(m->sandboxes[i]));
     }
     struct mcp_result r = {.structured = json_pack("{s:O}", "sandboxes", list),
@@ -623,9 +661,8 @@ static void fork_box(struct mcp_call *c)
 {
     static const struct mcp_method_of fork = MCP_RPC("SandboxService", "Fork", fork_response);
     Cloche__V1__ForkRequest m = CLOCHE__V1__FORK_REQUEST__INIT;
-    Cloche__V1__Label owner = CLOCHE__V1__LABEL__INIT, *labels[] = {&owner};
-    owner.key = mcp_pb(label_owner);
-    owner.value = c->who.principal;
+    Cloche__V1__Label owner, *labels[] = {&owner};
+    mcp_owner_label(c, &owner);
     m.sandbox_id = c->box;
     m.ttl_ns = mcp_seconds_ns(c->args, "ttl_seconds", 0);
     m.labels = labels;

@@ -67,8 +67,9 @@ struct mcp_call {
     const struct mcp_tool *tool;        /* NULL = no tools/call */
     json_t *args;                       /* owned */
     json_t *given;                      /* owned; the arguments of an alias; NULL = none */
-    mcp_run_fn *next;                   /* after the sandbox is known */
+    mcp_run_fn *next;                   /* after the sandbox, or snapshot, is known */
     char box[CL_ID_MAX];
+    char snapshot[CL_ID_MAX];    /* "" = none is meant */
     char place[MCP_DIGEST_TEXT]; /* of a sandbox that its owner named; "" = none */
     bool box_is_new, is_stdio, is_dead;
     bool plain_errors; /* no tool: what goes wrong is a JSON-RPC error */

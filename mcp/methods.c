@@ -19,7 +19,7 @@ static const char instructions[] =
     "things in the background. Without sandbox_id a sandbox is made for you; pass the sandbox_id "
     "of "
     "a result to go on in the same one. Idle sandboxes end by themselves and their files with "
-    "them.";
+    "them; snapshot_create keeps one, prepared, for later sessions.";
 
 /* --- eras ---------------------------------------------------------------------------------------
  */

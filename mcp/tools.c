@@ -13,9 +13,10 @@ const struct mcp_row mcp_tool_rows[] = {
     {"exec_signal", mcp_tool_exec_signal},     {"sandbox_create", mcp_tool_sandbox_create},
     {"sandbox_list", mcp_tool_sandbox_list},   {"sandbox_kill", mcp_tool_sandbox_kill},
     {"sandbox_pause", mcp_tool_sandbox_pause}, {"sandbox_resume", mcp_tool_sandbox_resume},
-    {"sandbox_fork", mcp_tool_sandbox_fork},   {"file_read", mcp_tool_file_read},
-    {"file_write", mcp_tool_file_write},       {"file_list", mcp_tool_file_list},
-    {"port_url", mcp_tool_port_url},
+    {"sandbox_fork", mcp_tool_sandbox_fork},   {"snapshot_create", mcp_tool_snapshot_create},
+    {"snapshot_list", mcp_tool_snapshot_list}, {"snapshot_delete", mcp_tool_snapshot_delete},
+    {"file_read", mcp_tool_file_read},         {"file_write", mcp_tool_file_write},
+    {"file_list", mcp_tool_file_list},         {"port_url", mcp_tool_port_url},
 };
 const size_t mcp_tool_rows_n = CL_COUNT(mcp_tool_rows);
 

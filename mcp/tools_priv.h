@@ -17,13 +17,24 @@ mcp_run_fn mcp_tool_sandbox_create, mcp_tool_sandbox_list, mcp_tool_sandbox_kill
     mcp_tool_sandbox_pause, mcp_tool_sandbox_resume, mcp_tool_sandbox_fork;
 /* Those of aliases: of a sandbox that the caller named. */
 mcp_run_fn mcp_tool_sandbox_start, mcp_tool_sandbox_stop;
+mcp_run_fn mcp_tool_snapshot_create, mcp_tool_snapshot_list, mcp_tool_snapshot_delete;
 mcp_run_fn mcp_tool_file_read, mcp_tool_file_write, mcp_tool_file_list, mcp_tool_port_url;
 
 enum { MCP_OUTPUT_DEFAULT = 32 * 1024, MCP_OUTPUT_MIN = 1024 };
 
 /* The call means the sandbox of this name, among those of its principal. */
 void mcp_box_name(struct mcp_call *c, const char *space, const char *name);
-bool mcp_box_is_mine(const struct mcp_call *c, const Cloche__V1__Sandbox *m);
+/* Do these labels say that what has them is this caller's, or his whole tenant's? */
+bool mcp_is_mine(const struct mcp_call *c, Cloche__V1__Label *const *labels, size_t n);
+/* The one that says so; borrows the call's principal. */
+void mcp_owner_label(struct mcp_call *c, Cloche__V1__Label *ret_label);
+/* Do the arguments name a sandbox, or is there a place for a default one?  Without either
+ * mcp_box_need() makes one that nobody finds again. */
+bool mcp_box_is_meant(const struct mcp_call *c);
+/* Is the snapshot that the argument `snapshot` names (by id, or by name) this caller's?  Goes on
+ * with its id in call->snapshot, or ends the call as for one that does not exist. */
+void mcp_snapshot_check(struct mcp_call *c, mcp_run_fn *next);
+json_t *mcp_rules_json(const Cloche__V1__NetworkGrant *m);
 /* A number of seconds as nanoseconds; `otherwise` (seconds) when it is not given. */
 uint64_t mcp_seconds_ns(const json_t *args, const char *name, uint64_t otherwise);
 

@@ -51,7 +51,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                         "sandbox_run_code",
                                         "sandbox_run_command",
                                         "sandbox_get_metrics",
-                                        "sandbox_fork"};
+                                        "sandbox_fork",
+                                        "snapshot_create",
+                                        "snapshot_list",
+                                        "snapshot_delete"};
     static struct mcp_catalog *catalog;
     json_t *args = NULL;
     if (!catalog)

@@ -36,6 +36,30 @@ static void test_a_wait_and_a_lost_sandbox_are_told(void **state)
     assert_non_null(strstr(text, "without sandbox_id"));
 }
 
+static void test_of_snapshots_it_is_told_how_to_go_on(void **state)
+{
+    (void)state;
+    char text[MCP_ADVICE];
+    struct cl_err err = {.code = CL_E_NOTFOUND, .subject = "snapshot", .text = "no snapshot 'x'"};
+    mcp_advice(&err, text);
+    assert_non_null(strstr(text, "no snapshot 'x'. It was deleted"));
+    assert_non_null(strstr(text, "snapshot_list"));
+    assert_null(strstr(text, "sandbox_id"));
+    err = (struct cl_err){.code = CL_E_EXISTS, .subject = "snapshot", .text = "x"};
+    mcp_advice(&err, text);
+    assert_non_null(strstr(text, "replace true"));
+    err = (struct cl_err){.code = CL_E_EXISTS, .text = "x"};
+    mcp_advice(&err, text);
+    assert_non_null(strstr(text, "exists already: x. Choose another name."));
+    assert_null(strstr(text, "replace"));
+    err = (struct cl_err){.code = CL_E_STATE, .subject = "snapshot", .text = "x"};
+    mcp_advice(&err, text);
+    assert_non_null(strstr(text, "Change what the text names"));
+    err = (struct cl_err){.code = CL_E_QUOTA, .subject = "disk_mib", .text = "x"};
+    mcp_advice(&err, text);
+    assert_non_null(strstr(text, "snapshot_delete"));
+}
+
 static void test_of_a_paused_sandbox_the_way_on_is_told(void **state)
 {
     (void)state;
@@ -57,6 +81,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_code_says_what_why_and_what_to_do),
         cmocka_unit_test(test_a_wait_and_a_lost_sandbox_are_told),
+        cmocka_unit_test(test_of_snapshots_it_is_told_how_to_go_on),
         cmocka_unit_test(test_of_a_paused_sandbox_the_way_on_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -75,6 +75,30 @@ static void test_a_copy_is_of_a_sandbox_that_is_named(void **state)
               "count: this tool has none of that name");
 }
 
+static void test_a_snapshot_has_a_name_or_none(void **state)
+{
+    (void)state;
+    arguments("snapshot_create", "{}", NULL);
+    arguments("snapshot_create",
+              "{\"sandbox_id\":\"sbx_1\",\"name\":\"numpy-ready\",\"replace\":true,"
+              "\"keep_seconds\":2592000}",
+              NULL);
+    arguments("snapshot_create", "{\"name\":\"\"}", "name: must not be empty");
+    arguments("snapshot_create", "{\"name\":\"a1234567890123456789012345678901234567890123456\"}",
+              "name: at most 46 bytes");
+    arguments("snapshot_create", "{\"replace\":1}", "replace: want a boolean");
+    arguments("snapshot_create", "{\"keep_seconds\":2592001}",
+              "keep_seconds: between 1 and 2592000");
+    arguments("snapshot_create", "{\"snapshot\":\"x\"}",
+              "snapshot: this tool has none of that name");
+    arguments("snapshot_list", "{\"cursor\":\"x\"}", NULL);
+    arguments("snapshot_list", "{\"cursor\":1}", "cursor: want a string");
+    arguments("snapshot_delete", "{\"snapshot\":\"numpy-ready\"}", NULL);
+    arguments("snapshot_delete", "{}", "snapshot: is missing and required");
+    arguments("sandbox_create", "{\"snapshot\":\"numpy-ready\",\"ttl_seconds\":60}", NULL);
+    arguments("sandbox_create", "{\"snapshot\":\"\"}", "snapshot: must not be empty");
+}
+
 static void test_an_address_is_of_a_port_that_there_is(void **state)
 {
     (void)state;
@@ -98,6 +122,9 @@ static void test_what_may_be_repeated_and_what_destroys(void **state)
     hints("sandbox_resume", false, false, true);
     hints("sandbox_fork", false, false, false);
     hints("sandbox_kill", false, true, true);
+    hints("snapshot_create", false, true, false); /* one that it replaces */
+    hints("snapshot_list", true, false, true);
+    hints("snapshot_delete", false, true, true);
     hints("sandbox_list", true, false, true);
     hints("exec", false, true, false);
 }
@@ -107,7 +134,7 @@ static void test_every_tool_teaches(void **state)
     (void)state;
     char next[16];
     json_t *page = mcp_catalog_page(catalog, NULL, next);
-    assert_true(json_array_size(page) >= 15);
+    assert_true(json_array_size(page) >= 18);
     assert_string_equal(next, "");
     for (size_t i = 0; i < json_array_size(page); i++) {
         const json_t *t = json_array_get(page, i), *p;
@@ -164,6 +191,7 @@ int main(void)
         cmocka_unit_test(test_arguments_are_checked_against_what_the_model_is_told),
         cmocka_unit_test(test_pausing_is_for_a_sandbox_that_is_named),
         cmocka_unit_test(test_a_copy_is_of_a_sandbox_that_is_named),
+        cmocka_unit_test(test_a_snapshot_has_a_name_or_none),
         cmocka_unit_test(test_an_address_is_of_a_port_that_there_is),
         cmocka_unit_test(test_what_may_be_repeated_and_what_destroys),
         cmocka_unit_test(test_every_tool_teaches),
