@@ -357,7 +357,7 @@ def replays(mine, theirs):
     """Everything that a stranger can do with another's names; each is called with a sandbox's id."""
     _, exec_id = mine
     calls = [("exec", {"command": "id"}), ("exec_start", {"command": "id"}), ("exec_poll", {"exec_id": exec_id}),
-             ("exec_signal", {"exec_id": exec_id}), ("sandbox_pause", {}), ("sandbox_resume", {}), ("sandbox_fork", {}), ("port_url", {"port": 80}), ("sandbox_kill", {}), ("file_read", {"path": "x"}), ("file_list", {}),
+             ("exec_signal", {"exec_id": exec_id}), ("sandbox_pause", {}), ("sandbox_resume", {}), ("sandbox_fork", {}), ("snapshot_create", {}), ("port_url", {"port": 80}), ("sandbox_kill", {}), ("file_read", {"path": "x"}), ("file_list", {}),
              ("file_write", {"path": "x", "content": "x"}), ("run_code", {"code": "1"})]
     for name, args in ALIASES:
         handle = "replId" if "repl" in name else "sandbox"
@@ -518,7 +518,7 @@ def tls(c):
     a = Mcp(f"https://localhost:{port}/mcp", c.tenant("tls").key)
     a.connect = lambda: http.client.HTTPSConnection("localhost", port, timeout=30, context=ssl.create_default_context(cafile=cert))
     equal("a call over TLS", a.call("server/discover").status, 200)
-    equal("and another on the same connection", len(a.call("tools/list").result["tools"]), 15)
+    equal("and another on the same connection", len(a.call("tools/list").result["tools"]), 18)
     new = [c.dir / f"fresh.{ext}" for ext in ("key", "pem")]
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-keyout", new[0],
                     "-out", new[1], "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)

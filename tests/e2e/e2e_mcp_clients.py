@@ -74,8 +74,27 @@ def python_sdk(c):
     got = last_json(out)
     check("the Python SDK runs to its end", status == 0 and set(got) == {"http", "stdio"}, err[-1500:])
     for name, r in got.items():
-        check(f"{name}: tools, state, failures", r["tools"] >= 15 and (r["stdout"], r["again"]) == ("py\n", "py\n") and
+        check(f"{name}: tools, state, failures", r["tools"] >= 18 and (r["stdout"], r["again"]) == ("py\n", "py\n") and
               r["is_error"] and r["exit_code"] == 4, r)
+
+
+@suite.scenario
+def python_sdk_snapshots(c):
+    client = c.tenant("keeper")
+    env = {"CLOCHE_ENDPOINT": f"unix:{c.dir}/api.sock", "CLOCHE_API_KEY": client.key, "ASAN_OPTIONS": "quarantine_size_mb=8"}
+    status, out, err = run(TOOLS / "venv/bin/python", HERE / "mcp_python_snapshots.py", url_of(c), client.key, c.key("keeper").secret, BUILD / "cloche", env=env)
+    got = last_json(out)
+    check("the Python SDK runs to its end", status == 0 and got, err[-1500:])
+    equal("a session keeps its sandbox and ends it", (got["kept"]["name"], got["kept"]["state"], got["ended"]), ("ready", "ready", True))
+    snapshot = got["kept"]["snapshot_id"]
+    for name in ("http", "stdio"):
+        equal(f"{name}: another session lists it, and begins with its file and its variable", got[name],
+              {"listed": {snapshot: "ready"}, "forked_from": snapshot, "file": "kept", "x": "41"})
+    equal("another key sees none", got["stranger"]["listed"], [])
+    check("… and uses none", got["stranger"]["is_error"] and "no snapshot 'ready'" in got["stranger"]["text"], got["stranger"])
+    equal("it is deleted", got["deleted"], {"snapshot_id": snapshot, "deleted": True})
+    check("… and nothing begins with it any more", got["late"]["is_error"] and "snapshot_list" in got["late"]["text"], got["late"])
+    check("a template and a snapshot are refused", got["both"]["is_error"] and "one of them" in got["both"]["text"], got["both"])
 
 
 @suite.scenario
@@ -84,7 +103,7 @@ def typescript_sdks(c):
     got = last_json(out)
     check("the TypeScript SDKs run to their end", status == 0 and len(got) == 3, err[-1500:])
     for name, r in got.items():
-        check(f"{name}: tools, state, failures, progress", r["tools"] >= 15 and (r["stdout"], r["again"]) == ("js\n", "js\n") and
+        check(f"{name}: tools, state, failures, progress", r["tools"] >= 18 and (r["stdout"], r["again"]) == ("js\n", "js\n") and
               r["isError"] and r["exitCode"] == 4 and r["progress"] > 0, r)
 
 
@@ -110,4 +129,4 @@ def nothing_is_kept(c):
     check("every sandbox can be ended by its tenant", until(lambda: not c.held(), 20), c.held())
 
 
-suite.main(warm=3)
+suite.main(templates="base,python", warm=3)

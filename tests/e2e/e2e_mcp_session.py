@@ -231,7 +231,7 @@ def two_users_of_a_tenant(c):
     unknown = "sbx_" + "0" * 26
     for tool, args in [("run_code", {"code": "secret"}), ("exec", {"command": "cat plan"}), ("exec_start", {"command": "id"}),
                        ("exec_poll", {"exec_id": job}), ("exec_signal", {"exec_id": job}), ("file_read", {"path": "plan"}),
-                       ("file_write", {"path": "plan", "content": ""}), ("file_list", {}), ("sandbox_pause", {}), ("sandbox_resume", {}), ("sandbox_fork", {}), ("port_url", {"port": 80}), ("sandbox_kill", {})]:
+                       ("file_write", {"path": "plan", "content": ""}), ("file_list", {}), ("sandbox_pause", {}), ("sandbox_resume", {}), ("sandbox_fork", {}), ("snapshot_create", {}), ("port_url", {"port": 80}), ("sandbox_kill", {})]:
         theirs, none = [bob.tool(tool, sandbox_id=s, **args) for s in (box, unknown)]
         check(f"{tool}: another's sandbox is answered like one that never was",
               theirs.failed and theirs.text.replace(box, "ID") == none.text.replace(unknown, "ID"), (theirs.text, none.text))

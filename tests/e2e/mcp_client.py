@@ -115,7 +115,7 @@ class Mcp:
         self.raw({"jsonrpc": "2.0", "method": "notifications/initialized"}, {"MCP-Protocol-Version": self.era})
         return answer
 
-    def tool(self, name, meta=None, **arguments):
+    def tool(self, name, /, meta=None, **arguments):
         return self.call("tools/call", {"name": name, "arguments": arguments}, meta)
 
     def close(self):
