@@ -12,27 +12,58 @@
 #include "scheduler/lead.h"
 #include "scheduler/snapshots.h"
 
-enum { PAGE = 500, REAP_MAX = 128 };
+enum {
+    PAGE = 500,
+    REAP_MAX = 128,
+    /* Tenants that are read at a time: each asks twice and waits, and who takes over has to be
+     * quick.  Each may have a page of records under way. */
+    LANES = 16,
+};
+
+struct recovery;
+
+/* One tenant that is being read: first what the log lacks, then what lives. */
+struct lane {
+    struct recovery *r;
+    char tenant[BOOKS_NAME]; /* "" = it is free */
+};
 
 struct recovery {
     struct sched *s;
-    char tenant[BOOKS_NAME]; /* the one being read; "" = none yet */
     char tenants_after[BOOKS_NAME];
     char names[PAGE][BOOKS_NAME];
     size_t n_names, next_name;
     bool more_tenants;
+    struct lane lanes[LANES];
+    size_t busy;       /* lanes */
+    struct cl_err why; /* what failed first; the others are waited for */
     size_t units, ends;
 };
 
 static void read_tenants(struct recovery *r);
-static void next_tenant(struct recovery *r);
-static void read_live(struct recovery *r, const char *token);
-static void read_ends(struct recovery *r, const char *token);
+static void advance(struct recovery *r);
 
+/* The next time that the books open it starts anew. */
 static void give_up(struct recovery *r, const struct cl_err *err)
 {
     log_event(LOG_REDIS_DOWN, "text='recovery: %s'", err->text);
-    cl_free(r); /* the next time that the books open it starts anew */
+    cl_free(r);
+}
+
+static void free_up(struct lane *l, const struct cl_err *err)
+{
+    l->tenant[0] = '\0';
+    l->r->busy--;
+    if (err && l->r->why.code == CL_OK)
+        l->r->why = *err;
+}
+
+/* Of a callback: the recovery may be over after it. */
+static void end_lane(struct lane *l, const struct cl_err *err)
+{
+    struct recovery *r = l->r;
+    free_up(l, err);
+    advance(r);
 }
 
 static enum phase phase_of(enum books_state state)
@@ -108,77 +139,93 @@ static int restore(struct sched *s, const struct books_unit *row, struct cl_err 
 }
 
 static void on_units(const struct books_unit *rows, size_t n, const char *next,
+                     const struct cl_err *err, void *arg);
+static void on_ends(const struct books_unit *rows, size_t n, const char *next,
+                    const struct cl_err *err, void *arg);
+
+static int read_live(struct lane *l, const char *token, struct cl_err *err)
+{
+    const struct books_list page = {.tenant = l->tenant, .token = token, .n = PAGE};
+    return books_live(l->r->s->books, &page, on_units, l, err);
+}
+
+static int read_ends(struct lane *l, const char *token, struct cl_err *err)
+{
+    const struct books_list page = {.tenant = l->tenant, .token = token, .n = PAGE};
+    return books_unlogged(l->r->s->books, &page, on_ends, l, err);
+}
+
+static void on_units(const struct books_unit *rows, size_t n, const char *next,
                      const struct cl_err *err, void *arg)
 {
-    struct recovery *r = arg;
+    struct lane *l = arg;
     struct cl_err bad = {0};
-    if (err) {
-        give_up(r, err);
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (restore(r->s, &rows[i], &bad) < 0)
+    for (size_t i = 0; !err && i < n; i++) {
+        if (restore(l->r->s, &rows[i], &bad) < 0)
             log_event(LOG_RECOVERED, "unit=%s text='left alone: %s'", rows[i].id, bad.text);
         else
-            r->units++;
+            l->r->units++;
     }
-    if (next[0])
-        read_live(r, next);
-    else
-        next_tenant(r);
+    bad = (struct cl_err){0};
+    if (err || !next[0])
+        end_lane(l, err);
+    else if (read_live(l, next, &bad) < 0)
+        end_lane(l, &bad);
 }
 
 /* Before this process ends any itself. */
 static void on_ends(const struct books_unit *rows, size_t n, const char *next,
                     const struct cl_err *err, void *arg)
 {
-    struct recovery *r = arg;
-    if (err) {
-        give_up(r, err);
-        return;
-    }
-    for (size_t i = 0; i < n; i++)
-        ends_tell_recovered(r->s, &rows[i]);
-    r->ends += n;
-    if (next[0])
-        read_ends(r, next);
-    else
-        read_live(r, "");
+    struct lane *l = arg;
+    struct cl_err bad = {0};
+    for (size_t i = 0; !err && i < n; i++)
+        ends_tell_recovered(l->r->s, &rows[i]);
+    l->r->ends += err ? 0 : n;
+    if (err)
+        end_lane(l, err);
+    else if ((next[0] ? read_ends(l, next, &bad) : read_live(l, "", &bad)) < 0)
+        end_lane(l, &bad);
 }
 
-static void read_live(struct recovery *r, const char *token)
+static struct lane *free_lane(struct recovery *r)
 {
-    const struct books_list page = {.tenant = r->tenant, .token = token, .n = PAGE};
-    struct cl_err err = {0};
-    if (books_live(r->s->books, &page, on_units, r, &err) < 0)
-        give_up(r, &err);
+    for (size_t i = 0; i < LANES; i++)
+        if (!r->lanes[i].tenant[0])
+            return &r->lanes[i];
+    return NULL;
 }
 
-static void read_ends(struct recovery *r, const char *token)
+static void finish(struct recovery *r)
 {
-    const struct books_list page = {.tenant = r->tenant, .token = token, .n = PAGE};
-    struct cl_err err = {0};
-    if (books_unlogged(r->s->books, &page, on_ends, r, &err) < 0)
-        give_up(r, &err);
-}
-
-static void next_tenant(struct recovery *r)
-{
-    if (r->next_name < r->n_names) {
-        memcpy(r->tenant, r->names[r->next_name++], sizeof r->tenant);
-        read_ends(r, "");
-        return;
-    }
-    if (r->more_tenants) {
-        read_tenants(r);
-        return;
-    }
     log_event(LOG_RECOVERED, "units=%zu tenants=%zu ends=%zu", r->units,
               cl_map_count(r->s->tenants), r->ends);
     r->s->recovered = true;
     sched_serve(r->s);
     units_dispatch_soon(r->s);
     cl_free(r);
+}
+
+/* The next tenants of this page; behind them the next page, or the end. */
+static void advance(struct recovery *r)
+{
+    struct lane *l;
+    struct cl_err err = {0};
+    while (r->why.code == CL_OK && r->next_name < r->n_names && (l = free_lane(r)) != NULL) {
+        *l = (struct lane){.r = r};
+        memcpy(l->tenant, r->names[r->next_name++], sizeof l->tenant);
+        r->busy++;
+        if (read_ends(l, "", &err) < 0)
+            free_up(l, &err);
+    }
+    if (r->busy > 0)
+        return;
+    if (r->why.code)
+        give_up(r, &r->why);
+    else if (r->more_tenants)
+        read_tenants(r);
+    else
+        finish(r);
 }
 
 static void on_tenants(const struct books_tenant *rows, size_t n, const char *next,
@@ -200,7 +247,7 @@ static void on_tenants(const struct books_tenant *rows, size_t n, const char *ne
     }
     (void)snprintf(r->tenants_after, sizeof r->tenants_after, "%s", next);
     r->more_tenants = next[0];
-    next_tenant(r);
+    advance(r);
 }
 
 static void read_tenants(struct recovery *r)
