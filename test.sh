@@ -8,8 +8,8 @@
 #               regress lab
 # Environment: CI=true fuzzes longer, runs the tests under ThreadSanitizer too, and a test that lacks
 # its tool, package or image fails;
-# FUZZ_SECONDS all targets together (120; with CI what is left of 38 minutes, 120 to 720); CLOCHE_IMAGES folder of test images
-# (out/images); JOBS parallel tests (3).
+# FUZZ_SECONDS all targets together (60; with CI what is left of 38 minutes, 120 to 720); CLOCHE_IMAGES folder of test images
+# (out/images); JOBS parallel tests (4, with CI 3).
 # The last line is `N passed, N failed, N skipped`; the reason of each skip stands above it.
 set -eu
 cd "$(dirname "$0")"
@@ -126,7 +126,8 @@ suites() { # suites LABEL...: in one run of CTest, so that no processor waits fo
     echo "$row" >>out/table
     echo "         $row"
 }
-jobs=${JOBS:-3} # of two processors each would often wait
+# Of two processors each would often wait.  Long runs have long waits in them, which are not to be cut short by a crowd.
+[ "$ci" = true ] && jobs=${JOBS:-3} || jobs=${JOBS:-4}
 for kind in gate unit fuzz sim fault; do suites "$kind"; done
 step "images base python" is_built "$images" out/images.log
 code_image=
@@ -158,7 +159,8 @@ fi
 seconds_to_fuzz() {
     left=$((2280 - $(date +%s) + began))
     if [ -n "${FUZZ_SECONDS:-}" ]; then echo "$FUZZ_SECONDS"
-    elif [ "$ci" != true ] || [ $left -lt 120 ]; then echo 120
+    elif [ "$ci" != true ]; then echo 60
+    elif [ $left -lt 120 ]; then echo 120
     elif [ $left -gt 720 ]; then echo 720
     else echo $left; fi
 }

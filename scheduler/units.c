@@ -22,6 +22,7 @@ enum {
     QUOTA_WAIT_MAX_MS =
         1000, /* look again at least this often; an end of the tenant looks at once */
     REFUSED_WAIT_MS = 200,
+    FORK_WAIT_MS = 1000,
     BOOKS_WAIT_MS = 200,
     RESERVING_MAX =
         64, /* reservations in flight: enough to fill a fsync, few enough to stay fair */
@@ -588,11 +589,13 @@ static bool is_fork(const struct unit *u)
     return u->record->fork_of[0] != '\0';
 }
 
-/* One that can be on one worker only would keep all others waiting: a job stands aside for a
- * moment, as long as what it begins with is there. */
+/* One that can be on one worker only would keep all others waiting: it stands aside for a moment, a
+ * job as often as it takes, others for as long as a worker's word on its room may be late. */
 static void pass_fork(struct unit *u)
 {
-    if (u->kind == BOOKS_JOB && unit_find(u->sched, u->tenant->name, u->record->fork_of)) {
+    bool waits = u->kind == BOOKS_JOB ||
+                 cl_wall_ns() - u->created_ns < FORK_WAIT_MS * (uint64_t)CL_NS_PER_MS;
+    if (waits && unit_find(u->sched, u->tenant->name, u->record->fork_of)) {
         wait_a_moment(u, REFUSED_WAIT_MS);
         return;
     }

@@ -23,25 +23,21 @@ from harness import DRIVER, SECOND, Cluster, code_of, grpc, pb, until  # noqa: E
 LASTS = int(sys.argv[1]) if len(sys.argv) > 1 else 120
 CLIENTS, NAMES = 4, 3
 ABSENT = None
+LIMITS = {"sandboxes": 100, "vcpu_milli": 100000, "memory_mib": 100000, "disk_mib": 100000}
+
+
+# Of a call that did not come to its end, found what is away or full just now, or was about a sandbox that died meanwhile.
+CUT = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "RESOURCE_EXHAUSTED", "NOT_FOUND", "FAILED_PRECONDITION")
 
 
 class Cut(Exception):
-    """A call that did not come to its end, or found what is away just now."""
-
-
-def asked(call, *args, **kw):
-    try:
-        return call(*args, **kw)
-    except grpc.RpcError as err:
-        if code_of(err) in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "ABORTED"):
-            raise Cut(f"{code_of(err)}: {err.details()}") from err
-        raise
+    """What a sandbox that died answers, which is no refusal."""
 
 
 class Client:
-    def __init__(self, c, number, bad):
-        self.client, self.number, self.bad, self.chance = c.client(c.admin_key), number, bad, random.Random(number)
-        self.value, self.box, self.lost = 0, None, 0
+    def __init__(self, client, number, bad):
+        self.client, self.number, self.bad, self.chance = client, number, bad, random.Random(number)
+        self.value, self.box = 0, None
         self.known = {f"soak-{number}-{i}": {ABSENT} for i in range(NAMES)}  # name -> values that it may have
         self.counts = dict.fromkeys(("kept", "kept at rest", "begun with", "deleted", "not there", "cut off"), 0)
 
@@ -58,27 +54,27 @@ class Client:
 
     def keep(self):
         if self.box is None:
-            self.box = asked(Box, self.client, template="python", ttl=600)
+            self.box = Box(self.client, template="python", ttl=15)
         self.value += 1
         value = self.number * 1000000 + self.value
         self.set(value)
         rests = self.chance.random() < 0.3
         if rests:
-            asked(self.box.pause)
+            self.box.pause()
         name = self.chance.choice(list(self.known))
         before = self.known[name]
         self.known[name] = before | {value}
-        asked(self.box.snapshot, name, replace=True, timeout=60)
+        self.box.snapshot(name, replace=True, timeout=60)
         self.known[name] = {value}
         self.counts["kept at rest" if rests else "kept"] += 1
         if rests:
-            asked(self.box.resume)
+            self.box.resume()
 
     def begin(self, name=None):
         name = name or self.chance.choice(list(self.known))
         may = self.known[name]
         try:
-            box = asked(Box, self.client, template="", snapshot=name, ttl=600)
+            box = Box(self.client, template="", snapshot=name, ttl=15)
         except grpc.RpcError as err:
             if code_of(err) != "NOT_FOUND":
                 raise
@@ -97,13 +93,13 @@ class Client:
         if self.chance.random() < 0.5:
             box, self.box = self.box, box  # and goes on with it
         if box:
-            asked(box.kill)
+            box.kill()
 
     def delete(self):
         name = self.chance.choice(list(self.known))
         self.known[name] = self.known[name] | {ABSENT}
         try:
-            asked(self.client.snapshots.Delete, pb.SnapshotServiceDeleteRequest(snapshot=name))
+            self.client.snapshots.Delete(pb.SnapshotServiceDeleteRequest(snapshot=name))
         except grpc.RpcError as err:
             if code_of(err) != "NOT_FOUND":
                 raise
@@ -112,16 +108,15 @@ class Client:
 
     def run(self, until_when):
         while time.monotonic() < until_when:
+            time.sleep(0.05)
             try:
                 self.chance.choices((self.keep, self.begin, self.delete), (4, 5, 1))[0]()
-            except Cut:
+            except (Cut, grpc.RpcError) as err:
+                if isinstance(err, grpc.RpcError) and code_of(err) not in CUT:
+                    self.wrong(f"{code_of(err)}: {err.details()}")
                 self.counts["cut off"] += 1
                 self.box = None  # it may have died
                 time.sleep(0.5)
-            except grpc.RpcError as err:
-                if code_of(err) not in ("NOT_FOUND", "FAILED_PRECONDITION"):  # of a sandbox that died meanwhile
-                    self.wrong(f"{code_of(err)}: {err.details()}")
-                self.box = None
             except Exception:  # noqa: BLE001
                 self.wrong(traceback.format_exc())
                 return
@@ -142,18 +137,22 @@ def disturb(c, until_when, deaths):
             time.sleep(chance.random())
             c.scheduler.start()
             deaths["scheduler"] += 1
-        until(lambda: len(c.template_rows()) == 1, 60)
+        c.await_answer()
+        until(lambda: c.template_rows(), 20)
 
 
-def clear(c, bad):
-    def gone():
-        for box in c.admin.sandboxes.List(pb.SandboxServiceListRequest()).sandboxes:
-            c.admin.sandboxes.Kill(pb.KillRequest(sandbox_id=box.id))
-        left = c.admin.snapshots.List(pb.SnapshotServiceListRequest()).snapshots
-        for snapshot in left:
-            c.admin.snapshots.Delete(pb.SnapshotServiceDeleteRequest(snapshot=snapshot.id))
-        return not left and not c.held()
-    if not until(gone, 20):
+def end_sandboxes(tenants):
+    for t in tenants:
+        for box in t.sandboxes.List(pb.SandboxServiceListRequest()).sandboxes:
+            t.sandboxes.Kill(pb.KillRequest(sandbox_id=box.id))
+
+
+def clear(c, tenants, bad):
+    end_sandboxes(tenants)
+    for t in tenants:
+        for snapshot in t.snapshots.List(pb.SnapshotServiceListRequest()).snapshots:
+            t.snapshots.Delete(pb.SnapshotServiceDeleteRequest(snapshot=snapshot.id))
+    if not until(lambda: not c.held(), 20):
         bad.append(f"held at the end: {c.held()}")
     files = c.worker.state_dir / "paused"
     if not until(lambda: not list(files.glob("s[bn][xp]_*")), 20):
@@ -166,17 +165,19 @@ def main():
     try:
         c.start()
         end = time.monotonic() + LASTS
-        clients = [Client(c, n, bad) for n in range(CLIENTS)]
+        tenants = [c.tenant(f"soak-{n}", **LIMITS) for n in range(CLIENTS)]
+        clients = [Client(tenant, n, bad) for n, tenant in enumerate(tenants)]
         threads = [threading.Thread(target=x.run, args=(end,)) for x in clients] + [threading.Thread(target=disturb, args=(c, end, deaths))]
         for t in threads:
             t.start()
         for t in threads:
             t.join()
         c.await_ready(120)
+        end_sandboxes(tenants)
         for x in clients:
             for name in x.known:
                 x.begin(name)
-        clear(c, bad)
+        clear(c, tenants, bad)
         bad += c.sanitizer_reports()
     finally:
         c.stop()
