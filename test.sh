@@ -9,7 +9,7 @@
 # Environment: CI=true fuzzes longer, runs the tests under ThreadSanitizer too, and a test that lacks
 # its tool, package or image fails;
 # FUZZ_SECONDS all targets together (60; with CI what is left of 38 minutes, 120 to 720); CLOCHE_IMAGES folder of test images
-# (out/images); JOBS parallel tests (4, with CI 3).
+# (out/images); JOBS parallel tests (3).
 # The last line is `N passed, N failed, N skipped`; the reason of each skip stands above it.
 set -eu
 cd "$(dirname "$0")"
@@ -126,8 +126,7 @@ suites() { # suites LABEL...: in one run of CTest, so that no processor waits fo
     echo "$row" >>out/table
     echo "         $row"
 }
-jobs=${JOBS:-4} # each often waits
-[ "$ci" != true ] || jobs=${JOBS:-3} # and there more of them measure times
+jobs=${JOBS:-3} # of two processors each would often wait
 for kind in gate unit fuzz sim fault; do suites "$kind"; done
 step "images base python" is_built "$images" out/images.log
 code_image=

@@ -1,4 +1,6 @@
 """A sandbox and what tests do with it."""
+import time
+
 from harness import SECOND, code_of, command, error_of, follow, pb, soon
 
 COUNTER = "i=0; while :; do echo $i; i=$((i + 1)); sleep 0.05; done"
@@ -46,6 +48,11 @@ class Box:
 
     def exec(self, *argv, **kw):
         return follow(self.attach(self.start(*argv, **kw)))
+
+    def clock_error(self):
+        """Seconds that its wall clock is wrong by at least, however long the question takes."""
+        before, now, after = time.time(), float(self.exec("date", "+%s.%N").out), time.time()
+        return max(before - now, now - after, 0)
 
     def wait(self, exec_id, timeout=60):
         return self.client.execs.Wait(pb.WaitRequest(sandbox_id=self.id, exec_id=exec_id), timeout=timeout).result
