@@ -8,7 +8,7 @@ import threading
 import time
 
 from box import COUNTER, Box, numbers, quota, refused
-from harness import DRIVER, LONG, MIB, SECOND, Listener, Suite, command, error_of, in_parallel, pb, random_bytes, rss_bytes, soon, until
+from harness import DRIVER, LONG, MIB, SECOND, Listener, Suite, command, error_of, in_parallel, pb, random_bytes, rss_bytes, until
 
 suite = Suite("pause")
 check, equal = suite.check, suite.equal
