@@ -1,4 +1,5 @@
-/* worker/kept.h - the record of a paused sandbox that outlives its worker, in bytes and back.
+/* worker/kept.h - the record of a paused sandbox or a snapshot that outlives its worker, in
+ * bytes and back.
  *
  * The bytes are cloche.v1.KeptSandbox.  They hold the keys of its files: whoever reads them has its
  * memory.

@@ -192,11 +192,6 @@ void session_close_for_work(struct session *s, const char *why)
 
 /* --- units: started, ended ------------------------------------------------------------------- */
 
-static bool is_snapshot(const Cloche__V1__Assign *a)
-{
-    return a->kind == CLOCHE__V1__UNIT_KIND__UNIT_KIND_SNAPSHOT;
-}
-
 static void describe(const struct unit *u, Cloche__V1__RunningUnit *row)
 {
     cloche__v1__running_unit__init(row);
@@ -233,7 +228,7 @@ static void on_started(void *arg, struct unit *u)
     const char *unwatched = machine_unwatched(u->machine);
     m.unwatched = (char *)(uintptr_t)(unwatched ? unwatched : "");
     Cloche__V1__RunningUnit rest;
-    if (is_snapshot(u->assign)) {
+    if (unit_is_snapshot(u->assign)) {
         describe(u, &rest);
         m.rest = &rest;
     }
@@ -563,9 +558,9 @@ static void on_assign(struct session *s, const Cloche__V1__Assign *a)
     struct cl_err err = {0};
     struct unit *u;
     const char *closed = why_closed(s);
-    int rc = closed[0]        ? cl_fail(&err, CL_E_UNAVAILABLE, 0, "%s", closed)
-             : is_snapshot(a) ? check_snapshot(s, a, &err)
-                              : check_room(s, a->resources, &err);
+    int rc = closed[0]             ? cl_fail(&err, CL_E_UNAVAILABLE, 0, "%s", closed)
+             : unit_is_snapshot(a) ? check_snapshot(s, a, &err)
+                                   : check_room(s, a->resources, &err);
     if (rc == 0)
         rc = check_scratch(s, a->resources, &err);
     if (rc == 0 && a->kind == CLOCHE__V1__UNIT_KIND__UNIT_KIND_JOB && !a->command)
@@ -621,7 +616,7 @@ static void on_hello(struct session *s, const Cloche__V1__SchedulerHello *h)
     CL_LIST_FOREACH (at, &s->o.units->all) {
         struct unit *u = CL_LIST_ENTRY(at, struct unit, link);
         /* It may have started while nobody listened. */
-        if (u->state == UNIT_RUNNING || (unit_is_paused(u) && is_snapshot(u->assign)))
+        if (u->state == UNIT_RUNNING || (unit_is_paused(u) && unit_is_snapshot(u->assign)))
             on_started(s, u);
         if (unit_is_paused(u)) /* a resume comes with a lease, perhaps before a renewal's answer */
             unit_set_deadline(u, s->awake_ns + s->self_kill_ns);

@@ -186,6 +186,8 @@ void unit_end(struct unit *u, Cloche__V1__Outcome outcome, Cloche__V1__Reason re
 void unit_acknowledged(struct unit *u);
 void unit_set_deadline(struct unit *u, uint64_t deadline_ns);
 bool unit_is_live(const struct unit *u);
+/* What it is, or is to be: one that rests from its start on. */
+bool unit_is_snapshot(const Cloche__V1__Assign *assign);
 /* What the guests of such a driver are. */
 Cloche__V1__GuestSeparation unit_separation(bool is_shared);
 

@@ -36,9 +36,14 @@ static bool is_job(const struct unit *u)
     return u->assign->kind == CLOCHE__V1__UNIT_KIND__UNIT_KIND_JOB;
 }
 
+bool unit_is_snapshot(const Cloche__V1__Assign *assign)
+{
+    return assign->kind == CLOCHE__V1__UNIT_KIND__UNIT_KIND_SNAPSHOT;
+}
+
 static bool is_snapshot(const struct unit *u)
 {
-    return u->assign->kind == CLOCHE__V1__UNIT_KIND__UNIT_KIND_SNAPSHOT;
+    return unit_is_snapshot(u->assign);
 }
 
 static void count(struct unit *u, bool add)
@@ -518,7 +523,7 @@ int unit_assign(struct units *us, const Cloche__V1__Assign *assign, uint64_t dea
         return -1;
     if (assign->network_grant && !us->net->binary[0])
         return cl_fail(err, CL_E_UNAVAILABLE, 0, "this worker gives no network to its VMs");
-    if (assign->kind == CLOCHE__V1__UNIT_KIND__UNIT_KIND_SNAPSHOT &&
+    if (unit_is_snapshot(assign) &&
         (check_snapshot(assign, err) < 0 || units_check_paused(us, err) < 0))
         return -1;
     if (cl_map_count(us->by_id) >= UNITS_MAX)
