@@ -2,8 +2,6 @@
  * of RFC 5905, section 8. */
 #include "worker/guest_clock.h"
 
-#include <stdbool.h>
-
 #include "base/util.h"
 
 int64_t guest_clock_lag(const struct guest_clock_reading *r)
@@ -16,4 +14,9 @@ int64_t guest_clock_lag(const struct guest_clock_reading *r)
         return 0;
     uint64_t sure = apart - unsure;
     return (int64_t)(ahead ? -sure : sure);
+}
+
+bool guest_clock_is_unsure(uint64_t asked_ns, uint64_t answered_ns)
+{
+    return answered_ns - asked_ns > GUEST_CLOCK_TRIP_NS;
 }

@@ -9,6 +9,7 @@
 #ifndef CL_WORKER_GUEST_CLOCK_H
 #define CL_WORKER_GUEST_CLOCK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct guest_clock_reading {
@@ -26,5 +27,10 @@ struct guest_clock_reading {
  * wrong, nor one that is a little ahead set back by what only the wait had added; the next reading
  * tells the rest. 0 when the clock may well be right. */
 int64_t guest_clock_lag(const struct guest_clock_reading *r);
+
+/* Whoever sets or reads a clock by a message whose answer took longer should ask again soon: as
+ * much may be wrong, and is not seen. */
+#define GUEST_CLOCK_TRIP_NS (40 * UINT64_C(1000000))
+bool guest_clock_is_unsure(uint64_t asked_ns, uint64_t answered_ns);
 
 #endif

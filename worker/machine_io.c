@@ -22,7 +22,8 @@ enum {
     NET_MIB = 256, /* libslirp holds some 256 KiB a flow of TCP, and there are up to 512 */
     NET_PIDS = 4,
     CGROUP_TRIES = 50,
-    BROKEN_WAIT_MS = 1000
+    BROKEN_WAIT_MS = 1000,
+    CLOCK_AGAIN_S = 1, /* a host that is that slow is not asked to do much more */
 };
 
 void machine_fail(struct machine *m, const struct cl_err *why)
@@ -149,6 +150,7 @@ static int send_identity(struct machine *m, const char *hostname, const struct m
     Cloche__V1__GuestIdentity identity = CLOCHE__V1__GUEST_IDENTITY__INIT;
     identity.entropy.data = entropy;
     identity.entropy.len = sizeof entropy;
+    m->clock_told_ns = cl_now_ns();
     identity.wall_clock_ns = cl_wall_ns();
     identity.hostname = host;
     identity.machine_id = machine_id;
@@ -305,10 +307,10 @@ static void warm_on(struct machine *m)
 
 /* --- the guest's clock ------------------------------------------------------------------------ */
 
-static void look_at_clock_later(struct machine *m)
+static void look_at_clock_in(struct machine *m, uint64_t ns)
 {
     if (m->host->clock_every_ns > 0)
-        cl_timer_start(&m->clock, m->host->clock_every_ns);
+        cl_timer_start(&m->clock, CL_MIN(ns, m->host->clock_every_ns));
 }
 
 /* The next question waits for the answer to this one: a guest that does not read is not asked
@@ -321,7 +323,7 @@ static void on_clock(void *arg)
     m->clock_asked_ns = cl_now_ns();
     if (guest_ping(m->guest, m->clock_asked_ns, NULL) < 0) {
         m->clock_asked_ns = 0; /* a full queue: it has more urgent frames to read */
-        look_at_clock_later(m);
+        look_at_clock_in(m, m->host->clock_every_ns);
     }
 }
 
@@ -341,7 +343,9 @@ static void on_pong(void *arg, const Cloche__V1__GuestPong *pong)
     if (lag_ns != 0 && guest_shift_clock(m->guest, lag_ns, NULL) == 0)
         log_event(LOG_GUEST_CLOCK, "vm=%s unit=%s lag_us=%lld", m->saved.name, m->saved.unit_id,
                   (long long)(lag_ns / 1000));
-    look_at_clock_later(m);
+    look_at_clock_in(m, guest_clock_is_unsure(r.asked_ns, r.answered_ns)
+                            ? CLOCK_AGAIN_S * CL_NS_PER_S
+                            : m->host->clock_every_ns);
 }
 
 /* --- events of the guest and the VM ---------------------------------------------------------- */
@@ -405,7 +409,10 @@ static void on_identity(void *arg, const Cloche__V1__GuestIdentityDone *done)
     note_watch(m, done);
     if (m->state == MACHINE_CLAIMING) {
         become_ready(m, MACHINE_CLAIMED);
-        look_at_clock_later(m);
+        if (guest_clock_is_unsure(m->clock_told_ns, cl_now_ns()))
+            machine_check_clock(m);
+        else
+            look_at_clock_in(m, m->host->clock_every_ns);
     } else if (m->state == MACHINE_IDENTIFYING) {
         m->state = MACHINE_WARMING;
         warm_on(m);

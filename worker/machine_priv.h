@@ -82,6 +82,7 @@ struct machine {
     struct cl_timer timeout;
     struct cl_timer clock;   /* while CLAIMED: when to look at the guest's clock next */
     uint64_t clock_asked_ns; /* 0 = no answer is awaited */
+    uint64_t clock_told_ns;  /* when its identity was sent, with the time */
     struct cl_timer reap;    /* until cgroup and uid are free */
     int reap_tries;
     struct cl_err why;     /* why we end it */

@@ -501,6 +501,8 @@ static void test_a_guests_clock_is_told_what_it_surely_lacks(void **state)
      */
     assert_int_equal(lag_ms(80, noon + 10 * ms), -10);
     assert_int_equal(lag_ms(80, noon + 90 * ms), -90);
+    assert_false(guest_clock_is_unsure(7, 7 + 40 * ms));
+    assert_true(guest_clock_is_unsure(7, 8 + 40 * ms));
     /* A guest may say anything. */
     assert_true(lag_ms(0, 1) > 0);
     assert_true(lag_ms(0, UINT64_MAX) > 0); /* a second and some before 1970 */
