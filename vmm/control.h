@@ -24,6 +24,10 @@
 #include "vmm/counts.h"
 
 enum {
+    /* Of all that is said here, and of what fds hold beside a state that the same monitor wrote.  A
+     * worker speaks to monitors of other releases, for what rested under them
+     * (worker/monitor_build.h): another version ends all of that, so let the next one be worth it.
+     */
     CONTROL_VERSION = 7,
     CONTROL_CMDLINE_MAX = 2043, /* bytes; Debian's kernel takes 2047 */
     CONTROL_TEXT_MAX = 239,
@@ -96,7 +100,7 @@ enum control_boot {
 };
 
 struct control_setup {
-    uint32_t version; /* CONTROL_VERSION: both are of one release */
+    uint32_t version; /* CONTROL_VERSION */
     uint32_t vcpus;
     uint64_t mem_bytes;
     uint32_t fds;                   /* bit N = enum control_fd N comes along */

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "proto/guest_frame.h"
 #include "proto/unpack.h"
+#include "vmm/control.h"
 #include "worker/spool.h"
 #include "worker/vm_driver.h"
 #include "worker/vm_state.h"
@@ -21,6 +22,7 @@ struct row {
     Cloche__V1__KeptSandbox m;
     Cloche__V1__SealedFile image, memory;
     Cloche__V1__KeptTemplate template;
+    Cloche__V1__KeptMonitor monitor;
     Cloche__V1__KeptCount watch, network;
     struct rest_ticket tickets[2];
     Cloche__V1__KeptStream streams[2 * GUEST_STREAMS_MAX], *list[2 * GUEST_STREAMS_MAX];
@@ -56,6 +58,16 @@ static void fill_count(Cloche__V1__KeptCount *m, const struct watch *watch)
     m->told_lost = watch->told_lost;
 }
 
+static void fill_monitor(struct row *row, const struct monitor_build *monitor)
+{
+    Cloche__V1__KeptMonitor *m = &row->monitor;
+    cloche__v1__kept_monitor__init(m);
+    m->build = text_of(monitor->build);
+    m->sha256 = text_of(monitor->sha256);
+    m->control_version = CONTROL_VERSION;
+    row->template.monitor = m;
+}
+
 static void fill_template(struct row *row, const struct template *t)
 {
     Cloche__V1__KeptTemplate *m = &row->template;
@@ -73,6 +85,8 @@ static void fill_template(struct row *row, const struct template *t)
     m->dials = t->dials;
     m->tsc_khz = t->tsc_khz;
     m->memory = &row->memory;
+    if (t->monitor.sha256[0])
+        fill_monitor(row, &t->monitor);
 }
 
 static void fill_past(struct row *row, const struct guest_past *past)
@@ -201,6 +215,8 @@ static int check_template(const Cloche__V1__KeptTemplate *t, struct cl_err *err)
     if (!t || !is_file_name(t->name, TEMPLATE_NAME_MAX) || !t->driver[0] || !is_hex(t->image_key) ||
         !is_hex(t->snapshot_key) || t->memory_mib == 0 || t->vcpus == 0)
         return cl_fail(err, CL_E_INVALID, 0, "a record without its template");
+    if (t->monitor && (!is_hex(t->monitor->sha256) || strlen(t->monitor->build) >= MONITOR_BUILD))
+        return cl_fail(err, CL_E_INVALID, 0, "a record of a monitor that has no name");
     return check_file(t->memory, "template's memory", err);
 }
 

@@ -5,7 +5,8 @@
  * the guests' user code can reach their kernel.
  *
  * Each VM is one jailed cloche-vmm with an empty root: it opens nothing, everything comes to it as
- * fds over its control socket (vmm/control.h).  What it answers is as hostile as its guest.
+ * fds over its control socket (vmm/control.h).  What it answers is as hostile as its guest.  The
+ * program is its template's (worker/monitor_build.h): the build that made what it is cloned from.
  */
 #ifndef CL_WORKER_KVM_H
 #define CL_WORKER_KVM_H
@@ -15,7 +16,6 @@
 #include "worker/vm_process.h"
 
 struct kvm_settings {
-    const char *binary; /* borrowed: path of cloche-vmm */
     struct vm_host host;
     struct state_mac_key key; /* of this run of the worker: its snapshots live no longer */
 };

@@ -248,7 +248,7 @@ static int spawn(struct kvm_vm *k, const struct vm_spec *spec, struct vm_fds *fa
 {
     char control[16];
     (void)snprintf(control, sizeof control, "%d", CONTROL_FD);
-    char *argv[] = {(char *)(uintptr_t)settings->binary, control, NULL};
+    char *argv[] = {k->base.template->monitor.path, control, NULL};
     struct vm_command command = {.host = &settings->host, .spec = spec, .jail = "b", .argv = argv};
     return vm_process_spawn(&k->base.process, &command, far, err);
 }

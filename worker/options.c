@@ -23,6 +23,9 @@ const struct cl_conf_row worker_conf_rows[] = {
     {"worker", "pause-on-stop", CL_CONF_BOOL, AT(pause_on_stop), "yes", 0, 0, true,
      "when this worker is stopped, pause the sandboxes that run, so that they go on with the next "
      "one; without paused-keys, or with no, they end"},
+    {"worker", "older-monitors", CL_CONF_BOOL, AT(older_monitors), "yes", 0, 0, false,
+     "let what rests go on under the build of cloche-vmm that paused it, of which a copy is kept; "
+     "no: it ends, as after an upgrade that closes a hole in the monitor it should"},
     {"worker", "instance", CL_CONF_STRING, AT(instance), "default", 0, 0, false,
      "name in cgroup paths"},
     {"worker", "template-dir", CL_CONF_STRING, AT(template_dir), "/var/lib/cloche/templates", 0, 0,

@@ -11,7 +11,7 @@ struct worker_options {
     char templates[CL_CONF_STR], driver[CL_CONF_STR], qemu[CL_CONF_STR], guard[CL_CONF_STR];
     char vmm[CL_CONF_STR], net[CL_CONF_STR], net_private[CL_CONF_STR], net_dns[CL_CONF_STR];
     char instance[CL_CONF_STR], metrics[CL_CONF_STR], log_level[CL_CONF_STR];
-    bool insecure_listen, guest_events, network, pause_on_stop;
+    bool insecure_listen, guest_events, network, pause_on_stop, older_monitors;
     uint64_t warm, slots, vcpus, memory, vm_uid_base, vm_gid, disk_reserve, output_keep,
         clock_every, guest_events_burst, guest_events_rate;
 };

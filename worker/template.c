@@ -383,6 +383,8 @@ int template_open(const struct template_request *request, struct template **ret_
     t->vcpus = request->vcpus ? request->vcpus : t->m.default_vcpus;
     t->driver = request->maker->driver;
     t->tsc_khz = request->maker->tsc_khz;
+    if (request->maker->monitor)
+        t->monitor = *request->maker->monitor;
     t->network = request->network;
     if (t->network && add_card_words(&t->m, err) < 0) {
         template_unref(t);

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/list.h"
 #include "base/util.h"
+#include "worker/monitor_build.h"
 
 struct vm_driver;
 struct rest;
@@ -78,6 +79,7 @@ struct template
     bool dials;                          /* its agent connects to ports: its Hello said so */
     bool holds;                          /* its agent can be held, so its clones can be copied */
     const struct vm_driver *driver;      /* static: what runs its VMs */
+    struct monitor_build monitor;        /* ... and the build, for the drivers of cloche-vmm */
     char snapshot_key[TEMPLATE_HEX];     /* over exactly what a snapshot depends on */
     uint64_t tsc_khz;                    /* as its maker measured it */
     int kernel_fd, initrd_fd, rootfs_fd; /* owned */
@@ -104,6 +106,7 @@ void template_manifest_fini(struct template_manifest *m);
 struct template_maker {
     const struct vm_driver *driver; /* static */
     const char *vmm_build;
+    const struct monitor_build *monitor; /* borrowed; NULL = QEMU */
     const char *cpu; /* model and features that the guest sees of the host's; "" = none (TCG) */
     uint64_t tsc_khz;
 };

@@ -141,6 +141,8 @@ struct units_past {
     const char *template_dir, *public_key;
     const struct template_maker *makers;
     size_t n_makers;
+    const char *monitor_dir; /* of copies (worker/monitor_build.h) */
+    bool older_monitors;     /* they are used */
     struct machine_host *host;
     void (*lost)(void *arg, const Cloche__V1__Assign *assign, const struct cl_err *why);
     void *arg;

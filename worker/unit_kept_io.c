@@ -20,6 +20,7 @@
 #include "base/fs.h"
 #include "observability/log.h"
 #include "proto/copy.h"
+#include "vmm/control.h"
 #include "worker/kept.h"
 #include "worker/template_file.h"
 #include "worker/unit_priv.h"
@@ -342,14 +343,40 @@ static const struct template *find_image(const struct units *us, const char *ima
     return NULL;
 }
 
+/* The maker's monitor becomes the one that saved it, if that is another.  QEMU's is in the key. */
+static int find_monitor(const struct units_past *past, const Cloche__V1__KeptMonitor *m,
+                        struct template_maker *maker, struct monitor_build *older,
+                        struct cl_err *err)
+{
+    if (!m || !maker->monitor || strcmp(m->build, maker->vmm_build) == 0)
+        return 0;
+    if (!past->older_monitors)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0,
+                       "it was paused under '%s', and this worker runs no monitors but its own "
+                       "(older-monitors)",
+                       m->build);
+    if (m->control_version != CONTROL_VERSION)
+        return cl_fail(err, CL_E_UNAVAILABLE, 0,
+                       "it was paused under '%s', which this release cannot talk to", m->build);
+    if (monitor_find(past->monitor_dir, m->sha256, older, err) < 0)
+        return cl_wrap(err, "it was paused under '%s'", m->build);
+    (void)snprintf(older->build, sizeof older->build, "%s", m->build);
+    maker->monitor = older;
+    maker->vmm_build = older->build;
+    return 0;
+}
+
 static int make_template(struct units *us, const Cloche__V1__KeptTemplate *m,
                          struct template **ret_template, struct cl_err *err)
 {
     struct template_maker maker;
+    struct monitor_build older;
     struct template *t;
     if (!find_maker(us->past, m, &maker))
         return cl_fail(err, CL_E_UNAVAILABLE, 0, "this worker has no driver '%s' any more",
                        m->driver);
+    if (find_monitor(us->past, m->monitor, &maker, &older, err) < 0)
+        return -1;
     const struct template_request request = {.dir = us->past->template_dir,
                                              .name = m->name,
                                              .public_key = us->past->public_key,
@@ -458,8 +485,8 @@ int unit_restore(struct units *us, const Cloche__V1__KeptSandbox *m, struct temp
     restore_execs(u, us->past->host->kept_dir, m);
     cl_list_push(&us->all, &u->link);
     unit_is_restored(u);
-    log_event(LOG_UNIT_RESTORED, "unit=%s lease=%s bytes=%llu", u->assign->unit_id,
-              u->assign->lease_id, (unsigned long long)unit_image_bytes(u));
+    log_event(LOG_UNIT_RESTORED, "unit=%s lease=%s bytes=%llu monitor='%s'", u->assign->unit_id,
+              u->assign->lease_id, (unsigned long long)unit_image_bytes(u), t->monitor.build);
     *ret_unit = u;
     return 0;
 }
@@ -555,6 +582,22 @@ static bool is_needed(struct units *us, const char *name)
     return false;
 }
 
+static bool is_needed_monitor(const void *arg, const char *sha256)
+{
+    const struct units *us = arg;
+    for (size_t i = 0; i < us->past->n_makers; i++) {
+        const struct monitor_build *m = us->past->makers[i].monitor;
+        if (m && strcmp(m->sha256, sha256) == 0)
+            return true;
+    }
+    for (const struct cl_list *l = us->all.next; l != &us->all; l = l->next) {
+        const struct unit *u = (const struct unit *)(const void *)l; /* link comes first */
+        if (u->is_kept && strcmp(machine_template(u->machine)->monitor.sha256, sha256) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void sweep(struct units *us, DIR *dir)
 {
     for (struct dirent *e; (e = readdir(dir)) != NULL;) {
@@ -563,10 +606,8 @@ static void sweep(struct units *us, DIR *dir)
     }
 }
 
-int units_restore(struct units *us, struct cl_err *err)
+static int restore_kept(struct units *us, struct cl_err *err)
 {
-    if (!us->record_dir[0])
-        return 0;
     DIR *records = opendir(us->record_dir), *files = opendir(us->past->host->kept_dir);
     int rc = records && files ? restore_all(us, records, err)
                               : cl_fail(err, CL_E_SYS, errno, "open '%s'",
@@ -577,5 +618,13 @@ int units_restore(struct units *us, struct cl_err *err)
         (void)closedir(records);
     if (files)
         (void)closedir(files);
+    return rc;
+}
+
+int units_restore(struct units *us, struct cl_err *err)
+{
+    int rc = us->record_dir[0] ? restore_kept(us, err) : 0;
+    if (rc == 0)
+        monitor_sweep(us->past->monitor_dir, is_needed_monitor, us);
     return rc;
 }

@@ -55,7 +55,8 @@ struct worker {
     SSL_CTX *tls;
     char id[CL_ID_MAX];
     char vm_dir[PATH_MAX], spool_dir[PATH_MAX], kept_dir[PATH_MAX], record_dir[PATH_MAX];
-    char guard[PATH_MAX], vmm[PATH_MAX], net_path[PATH_MAX];
+    char guard[PATH_MAX], net_path[PATH_MAX], monitor_dir[PATH_MAX];
+    struct monitor_build monitor;
     struct vm_net_settings net;
     struct cl_timer templates; /* while one is missing */
     bool templates_said;       /* which are missing was logged */
@@ -126,15 +127,31 @@ static int make_kept_dirs(struct worker *w, struct cl_err *err)
     return w->record_dir[0] ? cl_mkdir_p(w->kept_dir, 0700, err) : 0;
 }
 
+/* Without a copy it is run where it is. */
+static void copy_monitor(struct worker *w, const char *program)
+{
+    struct cl_err why = {0};
+    (void)snprintf(w->monitor_dir, sizeof w->monitor_dir, "%s/monitors", w->o->state_dir);
+    if (access(program, X_OK) == 0 && monitor_copy(w->monitor_dir, program, &w->monitor, &why) == 0)
+        return;
+    w->monitor = (struct monitor_build){.path = ""};
+    (void)snprintf(w->monitor.path, sizeof w->monitor.path, "%s", program);
+    if (why.code)
+        log_event(LOG_MONITOR_NOT_KEPT, "text='%s'", why.text);
+}
+
 /* What the host can do is asked of the monitors too. */
 static int probe(struct worker *w, struct cl_err *err)
 {
+    char vmm[PATH_MAX];
     if (probe_find_program(w->o->guard, "cloche-guard", w->guard, err) < 0 ||
-        probe_find_program(w->o->vmm, "cloche-vmm", w->vmm, err) < 0)
+        probe_find_program(w->o->vmm, "cloche-vmm", vmm, err) < 0)
         return -1;
     if (access(w->guard, X_OK) < 0)
         return cl_fail(err, CL_E_NOTFOUND, errno, "'%s' (set it with --guard)", w->guard);
-    host_probe(&(struct probe_programs){w->o->qemu, w->vmm}, &w->probe);
+    copy_monitor(w, vmm);
+    host_probe(&(struct probe_programs){w->o->qemu, w->monitor.path}, &w->probe);
+    (void)snprintf(w->monitor.build, sizeof w->monitor.build, "%s", w->probe.vmm_build);
     return 0;
 }
 
@@ -160,10 +177,16 @@ static struct vm_host vm_host_of(const struct worker *w)
                             .gid = (gid_t)w->o->vm_gid};
 }
 
-static void add_maker(struct worker *w, const struct vm_driver *driver, const char *vmm_build,
-                      const char *cpu)
+/* A monitor is cloche-vmm; without one it is QEMU. */
+static void add_maker(struct worker *w, const struct vm_driver *driver,
+                      const struct monitor_build *monitor, const char *cpu)
 {
-    w->makers[w->n_makers++] = (struct template_maker){driver, vmm_build, cpu, w->probe.tsc_khz};
+    w->makers[w->n_makers++] =
+        (struct template_maker){.driver = driver,
+                                .vmm_build = monitor ? monitor->build : w->probe.qemu_build,
+                                .monitor = monitor,
+                                .cpu = cpu,
+                                .tsc_khz = w->probe.tsc_khz};
 }
 
 static int add_qemu(struct worker *w, bool kvm, struct cl_err *err)
@@ -177,7 +200,7 @@ static int add_qemu(struct worker *w, bool kvm, struct cl_err *err)
         return cl_fail(err, CL_E_INVALID, 0, "drivers: qemu/kvm and qemu/tcg at once");
     w->qemu = (struct qemu_settings){
         .binary = w->o->qemu, .host = vm_host_of(w), .kvm = kvm, .tsc_khz = w->probe.tsc_khz};
-    add_maker(w, qemu_driver(&w->qemu), w->probe.qemu_build, kvm ? w->probe.cpu_id : "");
+    add_maker(w, qemu_driver(&w->qemu), NULL, kvm ? w->probe.cpu_id : "");
     return 0;
 }
 
@@ -187,9 +210,8 @@ static int add_kvm(struct worker *w, const char *name, enum kvm_entry entry, str
     if (!(native ? w->probe.vmm_can : w->probe.xenpv_can))
         return cl_fail(err, CL_E_UNAVAILABLE, 0, "driver %s: %s", name,
                        native ? w->probe.vmm_why : w->probe.xenpv_why);
-    w->kvm.binary = w->vmm;
     w->kvm.host = vm_host_of(w);
-    add_maker(w, kvm_driver(&w->kvm, entry), w->probe.vmm_build, w->probe.cpu_id);
+    add_maker(w, kvm_driver(&w->kvm, entry), &w->monitor, w->probe.cpu_id);
     return 0;
 }
 
@@ -358,6 +380,8 @@ static int restore_units(struct worker *w, struct cl_err *err)
                                   .public_key = w->o->template_key,
                                   .makers = w->makers,
                                   .n_makers = w->n_makers,
+                                  .monitor_dir = w->monitor_dir,
+                                  .older_monitors = w->o->older_monitors,
                                   .host = &w->host,
                                   .lost = on_not_restored,
                                   .arg = w};
@@ -379,6 +403,17 @@ static int open_pool(struct worker *w, struct cl_err *err)
     return pool_new(&options, on_pool_changed, w, &w->pool, err);
 }
 
+static unsigned count_older(const struct worker *w)
+{
+    unsigned n = 0;
+    CL_LIST_FOREACH (node, (struct cl_list *)(uintptr_t)&w->units.all) {
+        const struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
+        const struct template *t = u->machine ? machine_template(u->machine) : NULL;
+        n += t && t->monitor.sha256[0] && strcmp(t->monitor.sha256, w->monitor.sha256) != 0;
+    }
+    return n;
+}
+
 static void refresh_metrics(void *arg)
 {
     struct worker *w = arg;
@@ -392,6 +427,7 @@ static void refresh_metrics(void *arg)
                     infos[i].failures);
     }
     metrics_set(w->metrics, METRIC_VMS, NULL, NULL, w->host.count);
+    metrics_set(w->metrics, METRIC_OLDER_MONITORS, NULL, NULL, count_older(w));
     metrics_set(w->metrics, METRIC_SLOTS, "used", NULL, w->units.used_slots);
 }
 

@@ -68,6 +68,9 @@ static void use(const Cloche__V1__KeptSandbox *m)
     CL_ASSERT(strlen(m->assign->tenant) < sizeof((struct vm_state *)0)->tenant);
     CL_ASSERT(strlen(m->template_->image_key) == TEMPLATE_HEX - 1 &&
               strlen(m->template_->snapshot_key) == TEMPLATE_HEX - 1);
+    if (m->template_->monitor)
+        CL_ASSERT(strlen(m->template_->monitor->sha256) == MONITOR_HEX - 1 &&
+                  strlen(m->template_->monitor->build) < MONITOR_BUILD);
     use_file(m->image);
     use_file(m->template_->memory);
     use_count(m->watch);

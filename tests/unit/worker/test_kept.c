@@ -84,6 +84,8 @@ static void fill_template(void)
     (void)snprintf(t->m.name, sizeof t->m.name, "python");
     memset(t->m.image_key, 'a', TEMPLATE_HEX - 1);
     memset(t->snapshot_key, '0', TEMPLATE_HEX - 1);
+    memset(t->monitor.sha256, 'f', MONITOR_HEX - 1);
+    memset(t->monitor.build, 'b', MONITOR_BUILD - 1);
     (void)snprintf(t->file_name, sizeof t->file_name, "ram_01ARZ3NDEKTSV4RRFFQ69G5FAV");
 }
 
@@ -246,6 +248,8 @@ static void check_template(const Cloche__V1__KeptTemplate *m)
     assert_true(m->is_shared);
     assert_string_equal(m->image_key, b.template.m.image_key);
     assert_string_equal(m->snapshot_key, b.template.snapshot_key);
+    assert_string_equal(m->monitor->sha256, b.template.monitor.sha256);
+    assert_string_equal(m->monitor->build, b.template.monitor.build);
     assert_int_equal(m->memory_mib, 512);
     assert_int_equal(m->vcpus, 2);
     assert_true(m->network && m->dials);
@@ -361,10 +365,12 @@ static void refuse(change_fn *change, enum cl_code want)
     Cloche__V1__Assign assign = *m->assign;
     Cloche__V1__SealedFile image = *m->image, memory = *m->template_->memory;
     Cloche__V1__KeptTemplate template = *m->template_;
+    Cloche__V1__KeptMonitor monitor = *template.monitor;
     changed.assign = &assign;
     changed.image = &image;
     changed.template_ = &template;
     template.memory = &memory;
+    template.monitor = &monitor;
     change(&changed);
     size_t n = cloche__v1__kept_sandbox__get_packed_size(&changed);
     uint8_t *bytes = malloc(n);
@@ -562,15 +568,12 @@ static void take_vcpus(Cloche__V1__KeptSandbox *m)
 }
 
 static const char *hex;
+static int which;
 
-static void change_image_key(Cloche__V1__KeptSandbox *m)
+static void change_hex(Cloche__V1__KeptSandbox *m)
 {
-    set_text(&m->template_->image_key, hex);
-}
-
-static void change_snapshot_key(Cloche__V1__KeptSandbox *m)
-{
-    set_text(&m->template_->snapshot_key, hex);
+    Cloche__V1__KeptTemplate *t = m->template_;
+    set_text((char **[]){&t->image_key, &t->snapshot_key, &t->monitor->sha256}[which], hex);
 }
 
 #define HEX_63 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde"
@@ -587,12 +590,12 @@ static void test_a_record_without_its_template_is_refused(void **state)
     }
     for (size_t i = 0; i < CL_COUNT(keys); i++) {
         hex = keys[i];
-        refuse(change_image_key, CL_E_INVALID);
-        refuse(change_snapshot_key, CL_E_INVALID);
+        for (which = 0; which < 3; which++)
+            refuse(change_hex, CL_E_INVALID);
     }
     hex = HEX_63 "f";
-    refuse(change_image_key, CL_OK);
-    refuse(change_snapshot_key, CL_OK);
+    for (which = 0; which < 3; which++)
+        refuse(change_hex, CL_OK);
 }
 
 /* --- its past -----------------------------------------------------------------------------------
