@@ -502,15 +502,16 @@ class Cluster:
     count = 0
 
     def __init__(self, name, workers=1, lease=None, scheduler_args=(), worker_args=(), audit_args=(), templates="base",
-                 warm=2, slots=0, user=None, redis_env=None, worker_env=None, state_dir=None, audit_dir=None, shared_keys=None, standbys=0):
+                 warm=2, slots=0, user=None, redis_env=None, worker_env=None, state_dir=None, audit_dir=None, standbys=0, at=None):
+        """at: the folder of an earlier one, which this one goes on with; made if it is not there."""
         Cluster.count += 1
-        self.dir = pathlib.Path(tempfile.mkdtemp(prefix=f"cloche-e2e-{name}."))
+        self.dir = pathlib.Path(at or tempfile.mkdtemp(prefix=f"cloche-e2e-{name}."))
         self.mark = f"{os.getpid()}-{Cluster.count}"
         self.user, self.clients, self.workers, self.suite = user, [], [], None
         self.gateway, self.worker_env = None, worker_env
         self.uid_base = 0x71000000 + uid_slot() * 0x10000 + Cluster.count * 0x2000
         for sub in ("log", "redis", "audit-keys", "sched"):
-            (self.dir / sub).mkdir()
+            (self.dir / sub).mkdir(parents=True, exist_ok=True)
         self.audit_dir = pathlib.Path(audit_dir or self.dir / "audit")
         self.audit_dir.mkdir(exist_ok=True)
         self.audits = [(self.audit_dir, self.dir / "audit-keys" / "audit.key.pub")]  # each log and its public key

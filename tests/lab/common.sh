@@ -15,6 +15,7 @@ need_images() {
 # there SECONDS COMMAND...: under the host's own KVM where it has VMX or SVM, else in the lab, at most that long.
 # The lab is slow: CLOCHE_LAB=1 starts it for any test, CI=true for what has said it_is_short.
 starts=${CLOCHE_LAB:-}
+more_of_the_lab= # options of tools/lab run
 it_is_short() {
     [ "${CI:-}" != true ] || starts=1
 }
@@ -27,7 +28,8 @@ there() {
     fi
     [ "$starts" = 1 ] || skip "no VMX or SVM here, and the lab takes minutes: CLOCHE_LAB=1 starts it"
     said=$(tools/lab build 2>&1) || skip "the lab cannot be built: $(echo "$said" | grep -E 'error|remedy' | paste -sd' ')"
-    tools/lab run --time "$seconds" --build "$CLOCHE_BUILD" --images "$images" -- "$@"
+    # shellcheck disable=SC2086
+    tools/lab run --time "$seconds" $more_of_the_lab --build "$CLOCHE_BUILD" --images "$images" -- "$@"
 }
 
 # natively COMMAND...: under the host's own KVM where that interprets ring 0, which is what Xen PV is for.
