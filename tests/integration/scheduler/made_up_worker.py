@@ -19,13 +19,14 @@ from cloche.v1 import worker_pb2  # noqa: E402
 
 wpb = worker_pb2
 MINOR = 3
+LEASE = "180s", "10s", "170s"  # a scheduler that is killed and started again takes ten seconds on a healthy machine, and no renewal comes meanwhile
 
 
 class Cluster(harness.Cluster):
     """Redis, audit writer and scheduler; made-up workers are the test's."""
 
-    def __init__(self, name, **kw):
-        super().__init__(name, workers=0, templates="", **kw)
+    def __init__(self, name, lease=LEASE, **kw):
+        super().__init__(name, workers=0, templates="", lease=lease, **kw)
 
     def _stage_images(self):
         pass
