@@ -79,7 +79,7 @@ static void take_disk(struct fork *f)
 {
     const struct disk_copy_spec spec = {f->host->state_dir, f->seed->disk, on_disk, f};
     struct cl_err err = {0};
-    if (f->seed->refs == 1 || f->seed->disk < 0)
+    if ((f->seed->refs == 1 && !f->seed->lends) || f->seed->disk < 0)
         start_machine(f, cl_steal_fd(&f->seed->disk));
     else if (disk_copy_start(f->host->loop, &spec, &f->disk, &err) < 0)
         answer(f, NULL, &err);

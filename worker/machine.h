@@ -81,6 +81,7 @@ struct machine_claim {
     uint32_t pids;                 /* 0 = the agent's default */
     uint64_t scratch_bytes;        /* 0 = DISK_DEFAULT_MIB */
     const struct net_grant *grant; /* NULL = no network; borrowed during the call */
+    bool for_good;                 /* it rests, and never wakes */
 };
 
 /* Start one; warm = run the template's warm-ups before READY. */
@@ -124,9 +125,9 @@ struct machine_copy {
 };
 /* CLAIMED: make a seed of it as it is at one moment from now on; those who ask while one is made
  * share the next.  AT_REST: as it rests, all who ask.  It stands still meanwhile, and goes on.  The
- * seed of a moment that has a name is kept for MACHINE_KEPT_S, and then `done` runs inside this
- * call.  UNIMPL where its monitor or its agent cannot, STATE while it is put to rest, UNAVAILABLE
- * when that moment is over. */
+ * seed of a moment that has a name, and that of one that rests for good, is kept for
+ * MACHINE_KEPT_S, and then `done` runs inside this call.  UNIMPL where its monitor or its agent
+ * cannot, STATE while it is put to rest, UNAVAILABLE when that moment is over. */
 int machine_copy(struct machine *m, struct machine_copy *copy, struct cl_err *err) CL_MUST;
 /* AT_REST: let it outlive this process from the time that machine_leave() is called.  `done` comes
  * once, unless on_end does first.  UNIMPL when its agent was not held, or nothing is kept here. */

@@ -4,6 +4,7 @@
  * is the agent's end only.  Then its monitor writes what it is, its disk is copied while it stands
  * still, and it goes on.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 #include "observability/log.h"
 #include "worker/disk.h"
 #include "worker/machine_priv.h"
+#include "worker/vm_process.h"
 
 static void tell(struct cl_list *copies, struct seed *seed, const struct cl_err *err)
 {
@@ -45,19 +47,30 @@ void machine_forget_moment(void *machine)
     m->kept_seed = NULL;
 }
 
-/* One that there is no room for is over at once. */
-static void keep_moment(struct machine *m, struct seed *seed)
+static void keep_seed(struct machine *m, struct seed *seed)
 {
-    if (!m->now[0])
-        return;
     machine_forget_moment(m);
-    name(m->past[m->past_at++ % MACHINE_PAST], m->kept);
-    name(m->kept, m->now);
     if (m->host->kept >= MACHINE_KEPT_MAX)
         return;
     m->host->kept++;
     m->kept_seed = seed_ref(seed);
     cl_timer_start(&m->kept_end, MACHINE_KEPT_S * CL_NS_PER_S);
+}
+
+static void give_kept(struct machine *m, const struct machine_copy *copy)
+{
+    cl_timer_start(&m->kept_end, MACHINE_KEPT_S * CL_NS_PER_S);
+    copy->done(copy->arg, m->kept_seed, NULL);
+}
+
+/* One that there is no room for is over at once. */
+static void keep_moment(struct machine *m, struct seed *seed)
+{
+    if (!m->now[0])
+        return;
+    name(m->past[m->past_at++ % MACHINE_PAST], m->kept);
+    name(m->kept, m->now);
+    keep_seed(m, seed);
 }
 
 static bool is_over(const struct machine *m, const char *moment)
@@ -215,6 +228,8 @@ static void finish_at_rest(struct machine *m, const struct cl_err *why)
     m->seed = NULL;
     disk_copy_free(m->disk_copy);
     m->disk_copy = NULL;
+    if (!why && m->for_good)
+        keep_seed(m, seed);
     tell(&m->copies, why ? NULL : seed, why);
     seed_unref(seed);
 }
@@ -237,6 +252,12 @@ static void on_rest_loaded(void *arg, const struct cl_err *err)
         return;
     }
     m->seed->disk_bytes = m->body.disk_bytes;
+    if (m->for_good) {
+        m->seed->lends = true;
+        finish_at_rest(m,
+                       vm_reopen(m->body.disk, O_RDONLY, &m->seed->disk, &why) < 0 ? &why : NULL);
+        return;
+    }
     const struct disk_copy_spec spec = {m->host->state_dir, m->body.disk, on_rest_disk, m};
     if (disk_copy_start(m->host->loop, &spec, &m->disk_copy, &why) < 0)
         finish_at_rest(m, &why);
@@ -280,13 +301,18 @@ static int begin_at_rest(struct machine *m, struct cl_err *err)
     return -1;
 }
 
-/* What it left is loaded once for all who ask meanwhile, and stays as it is. */
+/* What it left stays as it is, and is loaded once for all who ask meanwhile; if it never wakes,
+ * also for those who ask soon after. */
 static int copy_at_rest(struct machine *m, struct machine_copy *copy, struct cl_err *err)
 {
     if (!m->is_held || !m->rest_past)
         return cl_fail(err, CL_E_STATE, 0, "it was paused without its agent: resume it first");
     if (name_rest(m, copy->moment, err) < 0)
         return -1;
+    if (m->for_good && m->kept_seed) {
+        give_kept(m, copy);
+        return 0;
+    }
     cl_list_push(&m->copies, &copy->link);
     if (m->seed || begin_at_rest(m, err) == 0)
         return 0;
@@ -310,8 +336,7 @@ int machine_copy(struct machine *m, struct machine_copy *copy, struct cl_err *er
     if (m->rest_done || (!is_free && m->state != MACHINE_HOLDING && m->state != MACHINE_COPYING))
         return cl_fail(err, CL_E_STATE, 0, "it does not run");
     if (copy->moment[0] && m->kept_seed && strcmp(copy->moment, m->kept) == 0) {
-        cl_timer_start(&m->kept_end, MACHINE_KEPT_S * CL_NS_PER_S);
-        copy->done(copy->arg, m->kept_seed, NULL);
+        give_kept(m, copy);
         return 0;
     }
     struct cl_list *batch = find_batch(m, copy->moment, err);

@@ -790,6 +790,7 @@ int machine_take_claim(struct machine *m, const struct machine_claim *claim, str
     (void)snprintf(s->unit_id, sizeof s->unit_id, "%s", claim->unit_id);
     (void)snprintf(s->lease_id, sizeof s->lease_id, "%s", claim->lease_id);
     s->fence = claim->fence;
+    m->for_good = claim->for_good;
     machine_set_deadline(m, claim->deadline_ns);
     m->disk_bytes = claim->scratch_bytes ? claim->scratch_bytes : DISK_DEFAULT_MIB * CL_MIB;
     return claim->grant ? take_grant(m, claim->grant, err) : 0;

@@ -61,6 +61,7 @@ struct machine {
     uint64_t frozen_ns;          /* since when it stands still for that */
     uint64_t spent_cpu_ns;       /* by the VMs that it had before */
     uint64_t deadline_ns;
+    bool for_good;       /* it rests, and never wakes */
     struct guest *guest; /* owned */
     struct vm_net *net;  /* owned; NULL = it has no network */
     bool net_runs;

@@ -18,6 +18,7 @@ struct seed {
     struct template *template; /* owned reference */
     struct rest *rest;         /* owned: its files, never stored, or loaded */
     int disk;                  /* owned; -1 = none, or given to the last copy */
+    bool lends;                /* that is the disk of what rests, which nobody is given */
     uint64_t disk_bytes;       /* its size */
     struct guest_past past;    /* what its agent has open */
     bool is_elsewhere;         /* its state is another process's (struct vm_spec) */

@@ -336,6 +336,7 @@ int unit_fill_claim(const struct unit *u, struct net_grant *grant, struct machin
         .deadline_ns = u->deadline_ns,
         .scratch_bytes = disk_bytes(u),
         .grant = words ? grant : NULL,
+        .for_good = is_snapshot(u),
     };
     return words ? net_words_grant(words, u->units->net, grant, err) : 0;
 }

@@ -126,6 +126,50 @@ def others_begin_with_it(c):
     clear(c.admin)
 
 
+def spoil(path):
+    """Change a byte of it; twice, and it is as it was."""
+    with open(path, "r+b") as f:
+        f.seek(path.stat().st_size // 2)
+        byte = f.read(1)[0]
+        f.seek(-1, 1)
+        f.write(bytes([byte ^ 1]))
+
+
+def kept_with_image(c):
+    snap = prepared(c.admin).snapshot("ready")
+    return next(c.worker.state_dir.glob(f"paused/{snap.id}.image"))
+
+
+@suite.scenario
+def several_after_each_other(c):
+    """Its image is read once for all who come soon after each other."""
+    image = kept_with_image(c)
+    spoil(image)
+    check("what cannot be read is nobody's beginning", refused(begin, c.admin, "ready")[0], "")
+    spoil(image)
+    first = begin(c.admin, "ready")
+    equal("one begins with it", (first.python("x"), first.exec("cat", "/home/user/file").out), ("41", b"kept\n"))
+    spoil(image)
+    others = in_parallel(lambda _: begin(c.admin, "ready"), range(3))
+    equal("others do, for whom it is loaded", [(b.python("x + 1"), b.exec("cat", "/home/user/file").out) for b in others], 3 * [("42", b"kept\n")])
+    others[0].exec("sh", "-c", "echo changed > /home/user/file")
+    equal("no disk is another's", [b.exec("cat", "/home/user/file").out for b in (*others[1:], begin(c.admin, "ready"))], 3 * [b"kept\n"])
+    spoil(image)
+    clear(c.admin)
+
+
+@suite.long_scenario
+def later(c):
+    image = kept_with_image(c)
+    begin(c.admin, "ready")
+    spoil(image)
+    time.sleep(32)
+    check("after half a minute it is not loaded any more", refused(begin, c.admin, "ready")[0], "")
+    spoil(image)
+    equal("… and then it is again", begin(c.admin, "ready").python("x"), "41")
+    clear(c.admin)
+
+
 @suite.scenario
 def names(c):
     box = Box(c.admin)
