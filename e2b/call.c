@@ -146,6 +146,33 @@ void e2b_end_messages(struct e2b_call *c, const struct cl_err *err)
     e2b_end(c);
 }
 
+/* --- uploads ------------------------------------------------------------------------------------
+ */
+
+void e2b_want_body(struct e2b_call *c)
+{
+    c->wants_body = true;
+    c->transport->want_body(c->arg);
+}
+
+bool e2b_call_wants_body(const struct e2b_call *c)
+{
+    return c->wants_body;
+}
+
+size_t e2b_call_body(struct e2b_call *c, const void *data, size_t n)
+{
+    CL_ASSERT(c->wants_body);
+    return c->on_body(c, data, n);
+}
+
+void e2b_call_body_end(struct e2b_call *c)
+{
+    CL_ASSERT(c->wants_body);
+    c->wants_body = false;
+    c->on_body_end(c);
+}
+
 /* --- one answer ---------------------------------------------------------------------------------
  */
 
@@ -324,11 +351,15 @@ static int take_credential(struct e2b_call *c, struct cl_err *err)
 /* One key may not hold all places: its neighbours' calls must get in. */
 static int check_crowd(const struct e2b_call *c, struct cl_err *err)
 {
-    size_t n = 0;
+    size_t n = 0, uploads = 0;
     CL_LIST_FOREACH (it, &c->server->calls) {
         const struct e2b_call *other = CL_LIST_ENTRY(it, struct e2b_call, link);
         n += other->route && strcmp(other->grant->text, c->grant->text) == 0;
+        uploads += other->route && other->route->plane == PLANE_UPLOAD;
     }
+    if (c->route->plane == PLANE_UPLOAD && uploads > E2B_UPLOADS_MAX)
+        return cl_fail(err, CL_E_QUEUE, 0, "more than %d uploads at once: retry later",
+                       E2B_UPLOADS_MAX);
     if (n <= E2B_CALLS_OF_KEY)
         return 0;
     return cl_fail(err, CL_E_QUEUE, 0, "more than %d calls of one key at once: retry later",
@@ -377,7 +408,7 @@ static int take_body(struct e2b_call *c, struct cl_err *err)
 {
     const char *text = c->in.body;
     size_t n = c->in.n;
-    if (c->route->plane == PLANE_FILES || n == 0)
+    if (n == 0)
         return 0;
     if (c->route->plane == PLANE_STREAM && connect_open(text, n, &text, &n, err) < 0)
         return -1;

@@ -60,6 +60,9 @@ struct e2b_call {
     e2b_run_fn *after;       /* once, then NULL */
     e2b_run_fn *left;        /* the client has: undo what nobody knows of; must not end the call */
     bool is_streaming;
+    bool wants_body; /* of an upload: on_body() or on_body_end() may be next */
+    size_t (*on_body)(struct e2b_call *c, const void *data, size_t n);
+    e2b_run_fn *on_body_end;
     void *work; /* owned */
     void (*work_destroy)(void *work);
 };
@@ -94,6 +97,9 @@ void e2b_end_messages(struct e2b_call *c, const struct cl_err *err);
 void e2b_end(struct e2b_call *c);
 /* Go on with `run` later; the call may end until then.  Not for a stream. */
 void e2b_after(struct e2b_call *c, uint64_t ns, e2b_run_fn *run);
+
+/* Of an upload: go on with the body, here or later; ends the call, perhaps. */
+void e2b_want_body(struct e2b_call *c);
 
 /* --- the scheduler ------------------------------------------------------------------------------
  */

@@ -8,17 +8,15 @@
 #include "e2b/call_priv.h"
 #include "e2b/multipart.h"
 
-enum { PATH_BYTES = 4096, PIECE = 256 * 1024, TRANSFER_S = 3600 };
+enum { PATH_BYTES = 4096, PIECE = 64 * 1024, TRANSFER_S = 3600 };
 
 struct transfer {
     char path[PATH_BYTES], folder[PATH_BYTES];
     bool has_path; /* of the query: then the form's names do not count */
     struct multipart form;
-    struct multipart_part part;
     bool is_form;
-    struct rpc_call *rpc; /* the channel's; NULL once all was sent */
-    size_t sent;
-    json_t *written; /* owned */
+    struct rpc_call *rpc; /* the channel's: the Write that is open; NULL once it was committed */
+    json_t *written;      /* owned */
 };
 
 static void transfer_free(void *obj)
@@ -90,16 +88,57 @@ void e2b_file_read(struct e2b_call *c)
 }
 
 /* --- up -----------------------------------------------------------------------------------------
+ *
+ *   SEEK --a file begins--> ask for its folder --> WRITE --its end is seen: commit--> SEEK
+ *
+ * A body that is no form is WRITE from the beginning.  The body is wanted in SEEK, and in WRITE
+ * while the scheduler takes it.  Whatever ends the call before the commit leaves the file as it
+ * was.
  */
 
-static void write_next(struct e2b_call *c);
+/* To the open Write.  Where it takes no more, its end says why. */
+static void send(struct e2b_call *c, const Cloche__V1__WriteRequest *m)
+{
+    struct transfer *w = c->work;
+    if (rpc_call_send(w->rpc, &m->base, NULL) < 0 || m->commit) {
+        rpc_call_close_send(w->rpc);
+        w->rpc = NULL;
+    }
+    c->wants_body = w->rpc && !rpc_call_is_full(w->rpc);
+}
+
+static void send_data(struct e2b_call *c, const void *data, size_t n)
+{
+    Cloche__V1__WriteRequest m = CLOCHE__V1__WRITE_REQUEST__INIT;
+    m.data.data = (uint8_t *)(uintptr_t)data;
+    m.data.len = n;
+    send(c, &m);
+}
+
+static void commit(struct e2b_call *c)
+{
+    Cloche__V1__WriteRequest m = CLOCHE__V1__WRITE_REQUEST__INIT;
+    m.commit = true;
+    send(c, &m);
+}
+
+static void on_drain(struct e2b_call *c, struct rpc_call *rpc)
+{
+    const struct transfer *w = c->work;
+    if (w->rpc == rpc)
+        e2b_want_body(c);
+}
 
 static void on_written(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
     struct transfer *w = c->work;
     const char *name = strrchr(w->path, '/');
+    struct cl_err early = {0};
     (void)reply;
+    if (!err && w->rpc && cl_fail(&early, CL_E_PEER, 0, "the write ended before its end") < 0)
+        err = &early;
     w->rpc = NULL;
+    c->wants_body = false;
     if (err) {
         e2b_fail_in_box(c, err);
         return;
@@ -107,43 +146,31 @@ static void on_written(struct e2b_call *c, const ProtobufCMessage *reply, const 
     (void)json_array_append_new(w->written,
                                 json_pack("{s:s, s:s, s:s}", "name", name ? name + 1 : w->path,
                                           "type", "file", "path", w->path));
-    write_next(c);
-}
-
-static void feed(struct e2b_call *c, struct rpc_call *rpc)
-{
-    struct transfer *w = c->work;
-    while (w->rpc && !rpc_call_is_full(rpc)) {
-        Cloche__V1__WriteRequest m = CLOCHE__V1__WRITE_REQUEST__INIT;
-        if (w->sent == 0) {
-            m.sandbox_id = c->grant->sandbox;
-            m.path = w->path;
-            m.user = e2b_pb(c->user);
-        }
-        m.data.data = (uint8_t *)(uintptr_t)(w->part.data + w->sent);
-        m.data.len = CL_MIN(w->part.n - w->sent, (size_t)PIECE);
-        w->sent += m.data.len;
-        m.commit = w->sent == w->part.n;
-        if (rpc_call_send(rpc, &m.base, NULL) < 0 || m.commit) {
-            rpc_call_close_send(rpc);
-            w->rpc = NULL;
-        }
-    }
+    if (w->is_form)
+        e2b_want_body(c);
+    else
+        e2b_reply(c, 200, json_incref(w->written));
 }
 
 static void write_file(struct e2b_call *c)
 {
     static const struct e2b_method write = E2B_RPC("FileService", "Write", write_response);
     struct transfer *w = c->work;
-    w->sent = 0;
+    Cloche__V1__WriteRequest m = CLOCHE__V1__WRITE_REQUEST__INIT;
     if (e2b_ask(c,
                 &(struct e2b_ask){.method = &write,
                                   .keep_open = true,
                                   .timeout_ns = TRANSFER_S * CL_NS_PER_S,
-                                  .on_drain = feed,
+                                  .on_drain = on_drain,
                                   .on_end = on_written},
-                &w->rpc) == 0)
-        feed(c, w->rpc);
+                &w->rpc) < 0)
+        return;
+    m.sandbox_id = c->grant->sandbox;
+    m.path = w->path;
+    m.user = e2b_pb(c->user);
+    send(c, &m); /* without data: who may not write hears it before all of it is sent */
+    if (c->wants_body)
+        e2b_want_body(c);
 }
 
 static void on_made(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
@@ -156,11 +183,12 @@ static void on_made(struct e2b_call *c, const ProtobufCMessage *reply, const str
 }
 
 /* Folders on the way are made, as envd does. */
-static void make_folder(struct e2b_call *c)
+static void begin_file(struct e2b_call *c)
 {
     static const struct e2b_method make = E2B_RPC("FileService", "MakeDir", make_dir_response);
     struct transfer *w = c->work;
     Cloche__V1__MakeDirRequest m = CLOCHE__V1__MAKE_DIR_REQUEST__INIT;
+    c->wants_body = false;
     (void)snprintf(w->folder, sizeof w->folder, "%s", w->path);
     char *slash = strrchr(w->folder, '/');
     if (!slash || slash == w->folder) {
@@ -176,40 +204,63 @@ static void make_folder(struct e2b_call *c)
                    NULL);
 }
 
-/* The next file: of the form, or the body itself, once. */
-static int take_part(struct e2b_call *c, struct cl_err *err)
+static size_t take_plain(struct e2b_call *c, const void *data, size_t n)
 {
-    struct transfer *w = c->work;
-    if (w->is_form) {
-        int rc = multipart_next(&w->form, &w->part, err);
-        if (rc <= 0)
-            return rc;
-        if (!w->has_path &&
-            (!w->part.filename[0] || e2b_path(c, w->part.filename, w->path, sizeof w->path) < 0))
-            return cl_fail(err, CL_E_INVALID, 0,
-                           "a file of the form has no name, or too long a one");
-        return 1;
-    }
-    if (json_array_size(w->written) > 0)
-        return 0;
-    if (!w->has_path)
-        return cl_fail(err, CL_E_INVALID, 0, "path is missing");
-    w->part.data = c->in.body ? c->in.body : "";
-    w->part.n = c->in.n;
-    return 1;
+    n = CL_MIN(n, (size_t)PIECE);
+    send_data(c, data, n);
+    return n;
 }
 
-static void write_next(struct e2b_call *c)
+static void take_part(struct e2b_call *c)
 {
-    struct cl_err err = {0};
     struct transfer *w = c->work;
-    int rc = take_part(c, &err);
-    if (rc < 0)
+    const char *name = w->form.filename;
+    if (!w->has_path && (!name[0] || e2b_path(c, name, w->path, sizeof w->path) < 0))
+        (void)e2b_fail_invalid(c, "a file of the form has no name, or too long a one");
+    else
+        begin_file(c);
+}
+
+static size_t take_form(struct e2b_call *c, const void *data, size_t n)
+{
+    struct transfer *w = c->work;
+    struct cl_err err = {0};
+    size_t used;
+    switch (multipart_feed(&w->form, data, CL_MIN(n, (size_t)PIECE), &used, &err)) {
+    case MULTIPART_MORE:
+        break;
+    case MULTIPART_PART:
+        take_part(c);
+        break;
+    case MULTIPART_DATA:
+        send_data(c, w->form.data, w->form.n);
+        break;
+    case MULTIPART_END:
+        commit(c);
+        break;
+    case MULTIPART_BAD:
         e2b_fail(c, &err);
-    else if (rc > 0)
-        make_folder(c);
+        break;
+    }
+    return used;
+}
+
+static void end_form(struct e2b_call *c)
+{
+    struct transfer *w = c->work;
+    struct cl_err err = {0};
+    if (multipart_finish(&w->form, &err) < 0)
+        e2b_fail(c, &err);
     else
         e2b_reply(c, 200, json_incref(w->written));
+}
+
+/* A client that sends a byte now and then is never idle. */
+static void take_too_long(struct e2b_call *c)
+{
+    struct cl_err err = {0};
+    (void)cl_fail(&err, CL_E_DEADLINE, 0, "the upload took more than %d s", TRANSFER_S);
+    e2b_fail(c, &err);
 }
 
 void e2b_file_write(struct e2b_call *c)
@@ -221,13 +272,20 @@ void e2b_file_write(struct e2b_call *c)
         return;
     w->written = json_array();
     w->is_form = strncasecmp(type, "multipart/form-data", 19) == 0;
+    c->on_body = w->is_form ? take_form : take_plain;
+    c->on_body_end = w->is_form ? end_form : commit;
+    e2b_after(c, TRANSFER_S * CL_NS_PER_S, take_too_long);
     if (c->in.content_encoding)
         (void)cl_fail(&err, CL_E_INVALID, 0, "Content-Encoding '%.40s': send it plain",
                       c->in.content_encoding);
     else if (w->is_form)
-        (void)!multipart_begin(&w->form, type, c->in.body ? c->in.body : "", c->in.n, &err);
+        (void)!multipart_init(&w->form, type, &err);
+    else if (!w->has_path)
+        (void)cl_fail(&err, CL_E_INVALID, 0, "path is missing");
     if (err.code)
         e2b_fail(c, &err);
+    else if (w->is_form)
+        e2b_want_body(c);
     else
-        write_next(c);
+        begin_file(c);
 }

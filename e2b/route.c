@@ -41,7 +41,7 @@ static const struct e2b_route routes[] = {
     {E2B_POST, "/filesystem.Filesystem/WatchDir", PLANE_STREAM, e2b_not_there},
     {E2B_POST, "/filesystem.Filesystem/CreateWatcher", PLANE_RPC, e2b_not_there},
     {E2B_GET, "/files", PLANE_FILES, e2b_file_read},
-    {E2B_POST, "/files", PLANE_FILES, e2b_file_write},
+    {E2B_POST, "/files", PLANE_UPLOAD, e2b_file_write},
     {E2B_POST, "/execute", PLANE_CODE, e2b_code_run},
     {E2B_GET, "/contexts", PLANE_CODE, e2b_context_list},
     {E2B_POST, "/contexts", PLANE_CODE, e2b_context_create},
@@ -88,6 +88,14 @@ bool e2b_serves(const char *path)
     char id[E2B_ID_MAX];
     bool other;
     return e2b_route_find(E2B_OTHER_VERB, path, id, &other) || other;
+}
+
+bool e2b_streams_body(enum e2b_verb verb, const char *path)
+{
+    char id[E2B_ID_MAX];
+    bool other;
+    const struct e2b_route *r = e2b_route_find(verb, path, id, &other);
+    return r && r->plane == PLANE_UPLOAD;
 }
 
 /* --- queries ------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ enum e2b_plane {
     PLANE_RPC,    /* Connect, one answer */
     PLANE_STREAM, /* Connect, a stream of answers */
     PLANE_FILES,
+    PLANE_UPLOAD, /* likewise; the body is taken as it comes */
     PLANE_CODE,
 };
 

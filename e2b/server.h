@@ -21,6 +21,7 @@
 enum {
     E2B_CALLS_MAX = 1024,   /* in flight: memory of their streams */
     E2B_CALLS_OF_KEY = 256, /* so that one key cannot take all of them */
+    E2B_UPLOADS_MAX = 512,  /* of the calls: memory of what the scheduler has not taken yet */
     E2B_CREDENTIAL_MAX = 4096,
 };
 
@@ -58,7 +59,7 @@ struct e2b_request {
     const char *connect_timeout, *keepalive; /* Connect-Timeout-Ms, Keepalive-Ping-Interval */
     const char *content_type, *content_encoding;
     const char *idempotency_key;
-    const char *body;
+    const char *body; /* whole; of an upload NULL: e2b_call_body() hands it over */
     size_t n;
     bool can_stream;
 };
@@ -81,6 +82,8 @@ struct e2b_transport {
     void (*cut)(void *arg);
     /* Bytes that wait for the client. */
     size_t (*waiting)(void *arg);
+    /* The call wants the body (again); it may end before this returns. */
+    void (*want_body)(void *arg);
 };
 
 struct e2b_call;
@@ -92,5 +95,17 @@ int e2b_call_new(struct e2b_server *s, const struct e2b_request *in,
 void e2b_call_run(struct e2b_call *c);
 /* The client is gone.  Commands that it started go on, as E2B's do. */
 void e2b_call_leave(struct e2b_call *c);
+
+/* --- uploads ---------------------------------------------------------------------------------- */
+
+/* Does such a request hand its body over as it comes?  Its call begins with the head. */
+bool e2b_streams_body(enum e2b_verb verb, const char *path);
+/* Not while the scheduler is asked, or has not taken what there was. */
+bool e2b_call_wants_body(const struct e2b_call *c);
+/* Only while it is wanted.  How many of the bytes it took; the answer may come before this returns.
+ */
+size_t e2b_call_body(struct e2b_call *c, const void *data, size_t n);
+/* That was all; likewise.  A call that never hears this changes nothing of the file it is at. */
+void e2b_call_body_end(struct e2b_call *c);
 
 #endif

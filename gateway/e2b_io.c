@@ -38,6 +38,14 @@ static size_t waiting(void *arg)
     return x->wire->waiting(x);
 }
 
+/* Whoever feeds goes on by itself. */
+static void on_want_body(void *arg)
+{
+    struct exchange *x = arg;
+    if (!x->is_fed)
+        x->wire->feed(x);
+}
+
 static enum e2b_verb verb_of(enum http_verb verb)
 {
     static const enum e2b_verb verbs[] = {[VERB_OTHER] = E2B_OTHER_VERB,
@@ -55,7 +63,8 @@ void exchange_take_e2b(struct exchange *x, const struct http_request *r)
                                                    .send = on_send,
                                                    .end = on_end,
                                                    .cut = on_cut,
-                                                   .waiting = waiting};
+                                                   .waiting = waiting,
+                                                   .want_body = on_want_body};
     const char *const *f = r->fields;
     struct e2b_request in = {.verb = verb_of(r->verb),
                              .path = r->path,
@@ -79,5 +88,33 @@ void exchange_take_e2b(struct exchange *x, const struct http_request *r)
         return;
     }
     x->state = EXCHANGE_WAITING;
+    x->is_fed = true;
     e2b_call_run(x->e2b);
+    x->is_fed = false;
+}
+
+/* --- uploads ------------------------------------------------------------------------------------
+ */
+
+bool exchange_streams(const struct exchange *x, const struct http_request *r)
+{
+    return endpoint_is_e2b(&x->server->conf.endpoint, r) &&
+           e2b_streams_body(verb_of(r->verb), r->path);
+}
+
+bool exchange_wants_body(const struct exchange *x)
+{
+    return x->e2b && e2b_call_wants_body(x->e2b);
+}
+
+size_t exchange_feed(struct exchange *x, const void *data, size_t n, bool is_last)
+{
+    size_t at = 0;
+    x->is_fed = true;
+    while (at < n && exchange_wants_body(x))
+        at += e2b_call_body(x->e2b, (const char *)data + at, n - at);
+    if (at == n && is_last && exchange_wants_body(x))
+        e2b_call_body_end(x->e2b);
+    x->is_fed = false;
+    return at;
 }

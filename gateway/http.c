@@ -122,7 +122,10 @@ struct http_parser {
     size_t value_at;
     int status;
     bool has_query; /* at the beginning of head */
-    bool begun, complete, head_done, wants_continue;
+    bool is_long;   /* over HTTP_BODY_MAX, by its Content-Length */
+    bool begun, complete, head_done;
+    bool body_begun; /* it is known what becomes of it */
+    bool streams;
 };
 
 static struct http_parser *of(llhttp_t *ll)
@@ -244,14 +247,13 @@ static int on_head_done(llhttp_t *ll)
         return bad(p, 505);
     if (ll->method == HTTP_CONNECT)
         return bad(p, 400);
-    if ((ll->flags & F_CONTENT_LENGTH) && ll->content_length > HTTP_BODY_MAX)
-        return bad(p, 413);
+    p->is_long = (ll->flags & F_CONTENT_LENGTH) && ll->content_length > HTTP_BODY_MAX;
     ll->upgrade = 0; /* an offer that we do not take, RFC 9110 section 7.8 */
     p->head_done = true;
     p->request.is_1_0 = ll->http_minor == 0;
-    p->wants_continue = p->request.fields[FIELD_EXPECT] &&
-                        strcasecmp(p->request.fields[FIELD_EXPECT], "100-continue") == 0;
-    return p->wants_continue ? HPE_PAUSED : 0;
+    p->request.wants_continue = p->request.fields[FIELD_EXPECT] &&
+                                strcasecmp(p->request.fields[FIELD_EXPECT], "100-continue") == 0;
+    return HPE_PAUSED;
 }
 
 static int on_body(llhttp_t *ll, const char *at, size_t n)
@@ -275,7 +277,8 @@ static void clear_request(struct http_parser *p)
     p->head_bytes = p->n_fields = p->name_n = p->value_at = 0;
     for (size_t i = 0; i < FIELD_NR; i++)
         p->at[i] = SIZE_MAX;
-    p->has_query = p->begun = p->complete = p->head_done = p->wants_continue = false;
+    p->has_query = p->is_long = p->begun = p->complete = p->head_done = false;
+    p->body_begun = p->streams = false;
 }
 
 int http_parser_new(struct http_parser **ret_parser, struct cl_err *err)
@@ -313,26 +316,45 @@ void http_parser_free(struct http_parser *p)
 
 static enum http_step paused(struct http_parser *p)
 {
-    if (p->complete) {
+    if (!p->complete) {
+        llhttp_resume(&p->ll);
+        return STEP_HEAD;
+    }
+    if (!p->streams) {
         p->request.body = (const char *)p->body.data;
         p->request.n = p->body.len;
-        p->request.keep_alive = llhttp_should_keep_alive(&p->ll) != 0;
-        return STEP_DONE;
     }
-    llhttp_resume(&p->ll);
-    return p->wants_continue ? STEP_CONTINUE : STEP_MORE;
+    p->request.keep_alive = llhttp_should_keep_alive(&p->ll) != 0;
+    return STEP_DONE;
+}
+
+/* Behind the head: is the body to be gathered, and can it be? */
+static enum http_step begin_body(struct http_parser *p)
+{
+    p->body_begun = true;
+    if (p->streams)
+        return STEP_MORE;
+    if (p->is_long)
+        (void)bad(p, 413);
+    return p->status ? STEP_BAD : p->request.wants_continue ? STEP_CONTINUE : STEP_MORE;
 }
 
 enum http_step http_parser_feed(struct http_parser *p, const void *data, size_t n, size_t *ret_used)
 {
+    const char *at = n ? data : "";
     *ret_used = n;
     if (p->status)
         return STEP_BAD;
-    enum llhttp_errno rc = llhttp_execute(&p->ll, data, n);
+    enum http_step step = p->head_done && !p->body_begun ? begin_body(p) : STEP_MORE;
+    if (step != STEP_MORE) {
+        *ret_used = 0;
+        return step;
+    }
+    enum llhttp_errno rc = llhttp_execute(&p->ll, at, n);
     if (rc == HPE_OK)
         return STEP_MORE;
     if (rc == HPE_PAUSED) {
-        *ret_used = (size_t)(llhttp_get_error_pos(&p->ll) - (const char *)data);
+        *ret_used = (size_t)(llhttp_get_error_pos(&p->ll) - at);
         return paused(p);
     }
     (void)bad(p, rc == HPE_INVALID_VERSION ? 505 : 400);
@@ -342,6 +364,16 @@ enum http_step http_parser_feed(struct http_parser *p, const void *data, size_t 
 const struct http_request *http_parser_request(const struct http_parser *p)
 {
     return &p->request;
+}
+
+void http_parser_stream(struct http_parser *p)
+{
+    p->streams = true;
+}
+
+struct cl_buf *http_parser_body(struct http_parser *p)
+{
+    return &p->body;
 }
 
 int http_parser_status(const struct http_parser *p)

@@ -55,10 +55,11 @@ struct http_request {
     char path[HTTP_PATH_MAX];     /* without the query */
     const char *query;            /* borrowed from the parser; NULL = none */
     const char *fields[FIELD_NR]; /* borrowed from the parser; NULL = absent */
-    const char *body;             /* borrowed likewise */
+    const char *body;             /* borrowed likewise; NULL while it is streamed */
     size_t n;
     bool keep_alive;
-    bool is_1_0; /* no chunks */
+    bool is_1_0;         /* no chunks */
+    bool wants_continue; /* the client waits for 100 Continue before it sends the body */
 };
 
 /* What both versions of HTTP do alike.  Which field is this (FIELD_NR: none of ours), and may it
@@ -75,7 +76,9 @@ const char *http_query_find(const char *target, size_t n, size_t *ret_n);
 
 enum http_step {
     STEP_MORE,     /* needs bytes */
-    STEP_CONTINUE, /* the head is there and the client waits for 100 Continue; feed on */
+    STEP_HEAD,     /* the head is there, in http_parser_request(): now http_parser_stream(), or the
+                    * body is gathered */
+    STEP_CONTINUE, /* it is, and the client waits for 100 Continue */
     STEP_DONE,     /* http_parser_request() is valid until the reset */
     STEP_BAD,      /* http_parser_status() says with what to answer; the connection must end */
 };
@@ -83,10 +86,16 @@ enum http_step {
 struct http_parser;
 int http_parser_new(struct http_parser **ret_parser, struct cl_err *err) CL_MUST;
 void http_parser_free(struct http_parser *p);
-/* Take bytes; *ret_used were looked at (fewer than n after STEP_DONE: the next request's). */
+/* Take bytes; *ret_used were looked at (fewer than n after STEP_DONE: the next request's).  After
+ * STEP_HEAD and STEP_CONTINUE feed on, with 0 bytes if there are no more. */
 enum http_step http_parser_feed(struct http_parser *p, const void *data, size_t n,
                                 size_t *ret_used);
 const struct http_request *http_parser_request(const struct http_parser *p);
+/* The body may be of any length: whoever asked takes it from http_parser_body() while it comes, and
+ * tells the client that waits to go on. */
+void http_parser_stream(struct http_parser *p);
+/* What came of it, and was not consumed. */
+struct cl_buf *http_parser_body(struct http_parser *p);
 /* 400, 413, 414, 431 or 505. */
 int http_parser_status(const struct http_parser *p);
 /* Has a request begun? */

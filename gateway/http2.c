@@ -124,8 +124,7 @@ static void length(struct http2_request *r, const char *value, size_t n)
         }
         length = length * 10 + (uint64_t)(value[i] - '0');
     }
-    if (length > HTTP_BODY_MAX)
-        refuse(r, 413);
+    r->is_long = length > HTTP_BODY_MAX;
 }
 
 static void regular(struct http2_request *r, const char *name, size_t n, const char *value,
@@ -175,7 +174,7 @@ int http2_request_head_done(struct http2_request *r)
         r->request.fields[i] = r->at[i] == SIZE_MAX ? NULL : (char *)r->head.data + r->at[i];
     r->request.query = r->query_at == SIZE_MAX ? NULL : (char *)r->head.data + r->query_at;
     const char *expect = r->request.fields[FIELD_EXPECT];
-    r->wants_continue = expect && strcasecmp(expect, "100-continue") == 0;
+    r->request.wants_continue = expect && strcasecmp(expect, "100-continue") == 0;
     if (!r->request.path[0])
         refuse(r, 400);
     return r->status;
@@ -183,6 +182,13 @@ int http2_request_head_done(struct http2_request *r)
 
 /* --- the body and the end -----------------------------------------------------------------------
  */
+
+int http2_request_gather(struct http2_request *r)
+{
+    if (r->is_long)
+        refuse(r, 413);
+    return r->status;
+}
 
 int http2_request_body(struct http2_request *r, const void *data, size_t n)
 {

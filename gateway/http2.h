@@ -24,14 +24,14 @@ enum http2_sniff http2_sniff(const void *data, size_t n);
 struct http2_request {
     struct http_request request;
     struct cl_buf head;          /* known values, each with a NUL */
-    struct cl_buf body;          /* HTTP_BODY_MAX */
+    struct cl_buf body;          /* HTTP_BODY_MAX; of one that is streamed: what is not consumed */
     size_t head_bytes, n_fields; /* of everything, known or not, trailers too */
     size_t at[FIELD_NR];         /* where a value begins in head; SIZE_MAX = absent */
     size_t query_at;             /* likewise */
     int status;                  /* 0, or what to answer with: 400, 413, 414 or 431 */
     bool has_authority;          /* FIELD_HOST came from :authority */
     bool has_host;
-    bool wants_continue; /* after http2_request_head_done() */
+    bool is_long; /* over HTTP_BODY_MAX, by its content-length */
 };
 
 void http2_request_init(struct http2_request *r);
@@ -44,6 +44,8 @@ void http2_request_trailer(struct http2_request *r, size_t n, size_t value_n);
 void http2_request_bad_field(struct http2_request *r);
 /* The head is complete; 0, or the status to refuse with. */
 int http2_request_head_done(struct http2_request *r);
+/* The body is gathered, unless it is streamed: 0, or the status to refuse with. */
+int http2_request_gather(struct http2_request *r);
 /* 0, or the status to refuse with. */
 int http2_request_body(struct http2_request *r, const void *data, size_t n);
 /* The request, once its last byte came; borrowed until the fini. */

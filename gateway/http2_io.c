@@ -182,6 +182,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
 {
     (void)flags;
     struct http2_stream *s = stream_of(session, id);
+    (void)nghttp2_session_consume_connection(session, n);
     if (s)
         http2_stream_body(s, data, n);
     return go_on(arg);
@@ -328,6 +329,7 @@ static int make_session(struct http2 *h, nghttp2_session_callbacks *cbs, nghttp2
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cbs, on_data);
     nghttp2_session_callbacks_set_on_stream_close_callback(cbs, on_stream_close);
     nghttp2_session_callbacks_set_on_frame_send_callback(cbs, on_frame_sent);
+    nghttp2_option_set_no_auto_window_update(option, 1);
     h2_guard_set_options(option);
     return nghttp2_session_server_new2(&h->session, cbs, h, option);
 }

@@ -13,8 +13,8 @@
 #include "rpc/h2_guard.h"
 
 enum {
-    HTTP2_STREAMS_MAX = 100, /* calls at once, from one connection */
-    HTTP2_STREAM_WINDOW = 512 * 1024,
+    HTTP2_STREAMS_MAX = 100,             /* calls at once, from one connection */
+    HTTP2_STREAM_WINDOW = 256 * 1024,    /* and so much of an upload waits for the scheduler */
     HTTP2_WINDOW = 4 * 1024 * 1024,      /* what may be on its way to us */
     HTTP2_BODIES_MAX = 16 * 1024 * 1024, /* held for all streams: else 100 bodies of 8 MiB */
     HTTP2_OUT_HIGH = 256 * 1024,         /* bytes in the socket's output buffer; above it we wait */
@@ -29,7 +29,7 @@ struct http2 {
     nghttp2_session *session; /* owned */
     struct cl_list streams;   /* struct http2_stream.link */
     size_t n_streams;
-    size_t body_bytes; /* of requests, all streams */
+    size_t body_bytes; /* of requests, all streams; of uploads what waits */
     size_t out_bytes;  /* of answers that nghttp2 has not taken, all streams */
     struct h2_guard guard;
     enum http2_state state;
@@ -50,6 +50,8 @@ struct http2_stream {
     struct evbuffer *out; /* owned: what nghttp2 has not taken yet */
     uint64_t begun_ns;
     uint64_t moved_ns; /* when nghttp2 last took something, or there was nothing to take */
+    uint64_t fed_ns;   /* of an upload: when its body last came, or was not wanted */
+    bool streams;      /* an upload */
     bool complete;     /* the request has ended */
     bool answered;     /* the head of an answer is said */
     bool ended;        /* and its last byte is in `out` */

@@ -8,12 +8,14 @@
  * Limits (and what an attacker gains without each):
  *   HTTP_CONNECTIONS_MAX    every fd of the process
  *   HTTP_REQUEST_S          a connection for ever, by a request that never ends
+ *   HTTP_UPLOAD_IDLE_S      likewise, by an upload, which may take longer while it goes on
  *   HTTP_IDLE_S             a connection for ever, by saying nothing
  *   HTTP_WRITE_S            memory for ever, by not reading an answer
  *   HTTP_STREAM_QUEUE       memory, by not reading progress
  *   PORT_CONNECTIONS_MAX    all connections, by WebSockets that stay open
  *   PORT_TUNNEL_S           one of those for ever, by saying nothing
  *   PORT_OUT_HIGH           memory, by not reading what a guest sends
+ *   HTTP_LINGER_S           a connection for ever, by sending on behind the answer
  *   HTTP_HEAD_MAX, HTTP_BODY_MAX (http.h), HTTP2_* (http2_priv.h), the flood limits of
  *   rpc/h2_guard.h, MCP_CALLS_MAX (mcp/server.h)
  */
@@ -31,8 +33,10 @@
 enum {
     HTTP_CONNECTIONS_MAX = 1024,
     HTTP_REQUEST_S = 30,
+    HTTP_UPLOAD_IDLE_S = 60, /* without a byte, while it is wanted; e2b/ limits the whole */
     HTTP_IDLE_S = 120,
     HTTP_WRITE_S = 30,
+    HTTP_LINGER_S = 5,               /* for a client that still sends when it has its answer */
     HTTP_STREAM_QUEUE = 1024 * 1024, /* bytes that wait; progress over it is dropped */
     /* Of all connections those that lead into sandboxes: pages open many, and the API's places must
      * not be theirs. */
@@ -40,7 +44,6 @@ enum {
     PORT_TUNNEL_S = 3600,       /* idle, after an upgrade; HTTP_IDLE_S before */
     PORT_OUT_HIGH = 256 * 1024, /* bytes that wait for the client; above it the guest is not read */
     PORT_OUT_LOW = 64 * 1024,
-    PORT_LINGER_S = 5, /* for a client that still sends when it has its answer */
 };
 
 struct http_server;

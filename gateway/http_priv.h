@@ -61,6 +61,8 @@ struct exchange_wire {
     void (*cut_stream)(struct exchange *x);
     /* Bytes that wait for the client; progress above HTTP_STREAM_QUEUE is dropped. */
     size_t (*waiting)(struct exchange *x);
+    /* The body of an upload is wanted (again): exchange_feed() what there is. */
+    void (*feed)(struct exchange *x);
 };
 
 enum exchange_state { EXCHANGE_IDLE, EXCHANGE_WAITING, EXCHANGE_STREAMING };
@@ -74,13 +76,20 @@ struct exchange {
     struct cl_timer timer;
     enum exchange_state state;
     bool takes_stream;
+    bool is_fed; /* by the caller, further up */
 };
 
 int exchange_init(struct exchange *x, struct http_server *s, const struct exchange_wire *wire,
                   struct cl_err *err) CL_MUST;
+/* Is it an upload, whose body is handed on as it comes?  Then exchange_take() it at its head. */
+bool exchange_streams(const struct exchange *x, const struct http_request *r);
 /* Answer the request, now or later; it must stay until the answer or the leave. */
 void exchange_take(struct exchange *x, const struct http_request *r);
 void exchange_refuse(struct exchange *x, int status, const char *text);
+/* Of an upload: hand on what came of the body, as far as it is wanted: how many bytes were taken.
+ * is_last: nothing comes behind them.  The exchange may be IDLE after it. */
+size_t exchange_feed(struct exchange *x, const void *data, size_t n, bool is_last);
+bool exchange_wants_body(const struct exchange *x);
 /* e2b_io.c */
 void exchange_take_e2b(struct exchange *x, const struct http_request *r);
 /* For e2b_io.c: the exchange's answer, and its streams. */

@@ -99,7 +99,7 @@ static void flushed(struct port *p)
     if (!p->fin_sent)
         http_conn_fin(p->conn);
     p->fin_sent = true;
-    cl_timer_start(&p->conn->timer, PORT_LINGER_S * CL_NS_PER_S);
+    cl_timer_start(&p->conn->timer, HTTP_LINGER_S * CL_NS_PER_S);
     if (p->client_eof)
         http_conn_close(p->conn);
 }

@@ -137,12 +137,15 @@ static size_t waiting(struct exchange *x)
     return of(x)->owner->out_bytes;
 }
 
+static void feed(struct exchange *x);
+
 static const struct exchange_wire wire = {.answer = say_answer,
                                           .begin_stream = say_stream,
                                           .send = say_pieces,
                                           .end_stream = say_end,
                                           .cut_stream = say_cut,
-                                          .waiting = waiting};
+                                          .waiting = waiting,
+                                          .feed = feed};
 
 /* --- the request --------------------------------------------------------------------------------
  */
@@ -155,6 +158,7 @@ static void drop_body(struct http2_stream *s)
 
 static void refuse(struct http2_stream *s, int status, const char *text)
 {
+    exchange_leave(&s->exchange); /* of an upload */
     drop_body(s);
     exchange_refuse(&s->exchange, status, text);
 }
@@ -174,28 +178,76 @@ static void send_to_http1(struct http2_stream *s)
     http2_kick(s->owner);
 }
 
-void http2_stream_head(struct http2_stream *s, bool end)
+static void say_continue(struct http2_stream *s)
 {
     static const nghttp2_nv go_on = {.name = (uint8_t *)(uintptr_t) ":status",
                                      .value = (uint8_t *)(uintptr_t) "100",
                                      .namelen = 7,
                                      .valuelen = 3};
+    if (!s->request.request.wants_continue || s->complete)
+        return;
+    s->request.request.wants_continue = false;
+    (void)nghttp2_submit_headers(s->owner->session, NGHTTP2_FLAG_NONE, s->id, NULL, &go_on, 1,
+                                 NULL);
+}
+
+/* Its window opens as far as an upload was handed on. */
+static void hand_on(struct http2_stream *s)
+{
+    struct cl_buf *body = &s->request.body;
+    if (exchange_wants_body(&s->exchange))
+        say_continue(s);
+    size_t taken = exchange_feed(&s->exchange, body->data, body->len, s->complete);
+    cl_buf_consume(body, taken);
+    s->owner->body_bytes -= taken;
+    s->fed_ns = cl_now_ns();
+    (void)nghttp2_session_consume_stream(s->owner->session, s->id, taken);
+    http2_kick(s->owner);
+}
+
+static void feed(struct exchange *x)
+{
+    hand_on(of(x));
+}
+
+static void begin_upload(struct http2_stream *s)
+{
+    s->streams = true;
+    exchange_take(&s->exchange, &s->request.request);
+    hand_on(s);
+}
+
+static void begin_gathering(struct http2_stream *s)
+{
+    int status = http2_request_gather(&s->request);
+    if (status)
+        refuse_malformed(s, status);
+    else
+        say_continue(s);
+}
+
+void http2_stream_head(struct http2_stream *s, bool end)
+{
     int status = http2_request_head_done(&s->request);
+    if (end)
+        s->request.request.wants_continue = false;
     if (status)
         refuse_malformed(s, status);
     else if (endpoint_is_port(&s->owner->conn->server->conf.endpoint, &s->request.request))
         send_to_http1(s);
-    else if (s->request.wants_continue && !end)
-        (void)nghttp2_submit_headers(s->owner->session, NGHTTP2_FLAG_NONE, s->id, NULL, &go_on, 1,
-                                     NULL);
+    else if (exchange_streams(&s->exchange, &s->request.request))
+        begin_upload(s);
+    else
+        begin_gathering(s);
 }
 
+/* The connection's window is no stream's: one that waits must not stop the others. */
 void http2_stream_body(struct http2_stream *s, const uint8_t *data, size_t n)
 {
     struct http2 *h = s->owner;
     if (s->answered)
         return;
-    if (n > HTTP2_BODIES_MAX - h->body_bytes) {
+    if (!s->streams && n + h->body_bytes > HTTP2_BODIES_MAX) {
         refuse(s, 503, "too many bytes at once: retry later");
         return;
     }
@@ -204,6 +256,10 @@ void http2_stream_body(struct http2_stream *s, const uint8_t *data, size_t n)
     h->body_bytes += s->request.body.len - before;
     if (status)
         refuse_malformed(s, status);
+    else if (s->streams)
+        hand_on(s);
+    else
+        (void)nghttp2_session_consume_stream(h->session, s->id, n);
 }
 
 void http2_stream_complete(struct http2_stream *s)
@@ -213,6 +269,8 @@ void http2_stream_complete(struct http2_stream *s)
         return;
     if (s->request.status) /* its trailer was too long */
         refuse_malformed(s, s->request.status);
+    else if (s->streams)
+        hand_on(s);
     else
         exchange_take(&s->exchange, http2_request_done(&s->request));
 }
@@ -220,9 +278,19 @@ void http2_stream_complete(struct http2_stream *s)
 /* --- time ---------------------------------------------------------------------------------------
  */
 
+/* An upload may take its time while it goes on; what is not wanted need not come. */
+static bool is_late(struct http2_stream *s, uint64_t now_ns)
+{
+    if (!s->streams)
+        return now_ns > s->begun_ns + HTTP_REQUEST_S * CL_NS_PER_S;
+    if (!exchange_wants_body(&s->exchange))
+        s->fed_ns = now_ns;
+    return now_ns > s->fed_ns + HTTP_UPLOAD_IDLE_S * CL_NS_PER_S;
+}
+
 void http2_stream_tick(struct http2_stream *s, uint64_t now_ns)
 {
-    bool slow_writer = !s->complete && now_ns > s->begun_ns + HTTP_REQUEST_S * CL_NS_PER_S;
+    bool slow_writer = !s->complete && is_late(s, now_ns);
     bool waits = evbuffer_get_length(s->out) > 0 || s->ended;
     bool slow_reader = waits && now_ns > s->moved_ns + HTTP_WRITE_S * CL_NS_PER_S;
     if (s->reset || (!slow_writer && !slow_reader))

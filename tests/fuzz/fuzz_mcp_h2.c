@@ -1,6 +1,6 @@
 /* tests/fuzz/fuzz_mcp_h2.c - a connection of the gateway under a hostile HTTP/2 peer: frames, flow
- * control, fields, bodies, streams that end early.  The scheduler behind it never answers, so
- * that calls are made, wait, and are left.
+ * control, fields, bodies, uploads, streams that end early.  The scheduler behind it never answers,
+ * so that calls are made, wait, and are left.
  *
  * Input: records (h2_peer.h); 0xfd lets time pass, so that waiting calls become event streams and
  * ticks come, 0xfc drains the connection.
@@ -18,6 +18,7 @@
 
 #include "base/own.h"
 #include "gateway/http2_priv.h"
+#include "rpc/server.h"
 #include "tests/fuzz/h2_peer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -26,6 +27,7 @@ enum { TURNS_MAX = 20000, METADATA = 100 * 1024 };
 
 static struct cl_loop *loop;
 static struct mcp_server *mcp;
+static struct e2b_server *e2b;
 static struct http_server *server;
 static struct sockaddr_in address = {.sin_family = AF_INET};
 
@@ -46,12 +48,14 @@ static void start_server(void)
     char scheduler[32];
     static char metadata[METADATA]; /* more than a window of 64 KiB */
     struct rpc_channel *channel;
+    struct rpc_pool *pool;
     struct metrics *metrics;
     uint16_t port;
     start_silence(scheduler, sizeof scheduler);
     memset(metadata, 'm', sizeof metadata - 1);
     if (cl_loop_new(&loop, NULL) < 0 || metrics_new(&metrics, NULL) < 0 ||
-        rpc_channel_new(loop, scheduler, NULL, &channel, NULL) < 0)
+        rpc_channel_new(loop, scheduler, NULL, &channel, NULL) < 0 ||
+        rpc_pool_new(loop, scheduler, NULL, RPC_STREAMS_MAX, &pool, NULL) < 0)
         abort();
     struct mcp_server_conf conf = {.loop = loop,
                                    .channel = channel,
@@ -60,11 +64,16 @@ static void start_server(void)
                                    .ttl_ns = CL_NS_PER_S};
     if (mcp_server_new(&conf, &mcp, NULL) < 0)
         abort();
-    struct http_conf http = {.loop = loop,
-                             .mcp = mcp,
-                             .metrics = metrics,
-                             .endpoint = {.hosts = "*", .origins = "", .has_metadata = true},
-                             .metadata = metadata};
+    struct e2b_server_conf of_e2b = {.loop = loop, .pool = pool, .template_name = "t"};
+    if (e2b_server_new(&of_e2b, &e2b, NULL) < 0)
+        abort();
+    struct http_conf http = {
+        .loop = loop,
+        .mcp = mcp,
+        .e2b = e2b,
+        .metrics = metrics,
+        .endpoint = {.hosts = "*", .origins = "", .has_metadata = true, .has_e2b = true},
+        .metadata = metadata};
     if (http_server_new(&http, &server, NULL) < 0 ||
         http_server_listen(server, "127.0.0.1:0", &port, NULL) < 0)
         abort();
@@ -131,7 +140,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         (void)read_answers(fd);
     }
     cl_closep(&fd);
-    for (int turns = 0; http_server_connections(server) > 0 || mcp_server_calls(mcp) > 0; turns++) {
+    for (int turns = 0;
+         http_server_connections(server) + mcp_server_calls(mcp) + e2b_server_calls(e2b) > 0;
+         turns++) {
         if (turns == TURNS_MAX)
             abort();
         cl_loop_turn(loop, turns < 16 ? 0 : CL_NS_PER_MS);

@@ -1,14 +1,17 @@
-"""A scheduler without workers: PortService, SandboxService, SnapshotService and TemplateService as the gateway sees them,
-over real gRPC.
+"""A scheduler without workers: PortService, SandboxService, SnapshotService, TemplateService and FileService as the gateway
+sees them, over real gRPC.
 
 A port of the sandbox is the same port of 127.0.0.1, where a `Guest` listens and answers as the test says.  Connect and
 CreateLink judge the credential; what they were asked stands in `connects` and `links`.  Every Fork is made, unless
 `on_fork(its number, context)` says something else; what was asked stands in `forks` and `kills`.
 Snapshots are what the test puts into `snapshots`, templates those of `templates`; `on_create(request, context)` and
 `on_snapshot(method, request, context)` may say something else, `asked` has the method and the request of each.
+Files that are written stand in `writes`, folders in `folders`; `on_write(write, context)` sees each message, `on_folder(request, context)`
+each folder, and may say something else, or wait.
 """
 import concurrent.futures
 import contextlib
+import hashlib
 import os
 import socket
 import sys
@@ -19,7 +22,7 @@ import harness  # noqa: E402
 from harness import BUILD, grpc, pb, until  # noqa: E402
 
 harness.generate_messages()
-from cloche.v1 import port_pb2  # noqa: E402
+from cloche.v1 import file_pb2, port_pb2  # noqa: E402
 
 BOX, OTHER, GONE, BUSY, SLOW = (f"sbx_{c}123456789abcdefghjkmnpqrs" for c in "01234")
 SECRET = "abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnop"
@@ -86,14 +89,28 @@ def says(data, then=None):
     return answer
 
 
+class Write:
+    """A file on its way: `over` is True once its call has ended, `committed` if its last message said so."""
+
+    def __init__(self, first):
+        self.path, self.user, self.box = first.path, first.user, first.sandbox_id
+        self.bytes, self.sum, self.committed, self.over = 0, hashlib.sha256(), False, False
+
+    @property
+    def digest(self):
+        return self.sum.hexdigest()
+
+
 class Scheduler:
     def __init__(self, folder):
         self.connects, self.links, self.creates, self.paths, self.forks, self.kills = [], [], [], [], [], []
         self.on_fork, self.now, self.most, self.lock = None, 0, 0, threading.Lock()
         self.on_create, self.on_snapshot, self.asked, self.snapshots, self.templates = None, None, [], [], {"python"}
+        self.writes, self.folders, self.on_write, self.on_folder = [], [], None, None
         self.target = f"unix:{folder}/api.sock"
         self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(700))
         unary, both = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
+        many = grpc.stream_unary_rpc_method_handler
 
         def text(m):
             return m.SerializeToString()
@@ -107,6 +124,9 @@ class Scheduler:
                 "Kill": unary(self.kill, pb.KillRequest.FromString, text),
                 "Get": unary(self.get, pb.SandboxServiceGetRequest.FromString, text),
                 "Resume": unary(self.resume, pb.ResumeRequest.FromString, text)}),
+            grpc.method_handlers_generic_handler("cloche.v1.FileService", {
+                "MakeDir": unary(self.make_dir, file_pb2.MakeDirRequest.FromString, text),
+                "Write": many(self.write, file_pb2.WriteRequest.FromString, text)}),
             grpc.method_handlers_generic_handler("cloche.v1.TemplateService", {
                 "Get": unary(self.get_template, pb.TemplateServiceGetRequest.FromString, text)}),
             grpc.method_handlers_generic_handler("cloche.v1.SnapshotService", {
@@ -227,6 +247,35 @@ class Scheduler:
 
     def resume(self, _m, _context):
         return pb.ResumeResponse(sandbox=self.box(), was_paused=True)
+
+    # --- FileService
+
+    def make_dir(self, m, context):
+        self.judge(context, m.sandbox_id)
+        self.folders.append(m.path)
+        if self.on_folder:
+            self.on_folder(m, context)
+        return file_pb2.MakeDirResponse()
+
+    def write(self, requests, context):
+        w = None
+        try:
+            for m in requests:
+                if not w:
+                    self.judge(context, m.sandbox_id)
+                    w = Write(m)
+                    self.writes.append(w)
+                w.bytes += len(m.data)
+                w.sum.update(m.data)
+                if self.on_write:
+                    self.on_write(w, context)
+                w.committed = m.commit
+            if not w or not w.committed:
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the stream ended without commit; the file is as it was")
+            return file_pb2.WriteResponse(bytes=w.bytes, sha256=w.sum.digest())
+        finally:
+            if w:
+                w.over = True
 
     # --- TemplateService and SnapshotService
 

@@ -56,6 +56,10 @@ static void test_paths_and_ids(void **state)
     assert_null(e2b_route_find(E2B_DELETE, "/files", id, &other));
     assert_true(other); /* by another verb */
     assert_true(e2b_serves("/files"));
+    assert_true(e2b_streams_body(E2B_POST, "/files"));
+    assert_false(e2b_streams_body(E2B_GET, "/files"));
+    assert_false(e2b_streams_body(E2B_POST, "/execute"));
+    assert_false(e2b_streams_body(E2B_POST, "/nothing"));
 }
 
 static void test_an_id_has_a_length(void **state)

@@ -15,11 +15,13 @@
 static enum http_step feed(struct http_parser *p, const char *text, size_t n, size_t piece)
 {
     enum http_step step = STEP_MORE;
-    for (size_t at = 0; at < n && step != STEP_DONE && step != STEP_BAD;) {
-        size_t used;
+    size_t at = 0, used;
+    while (at < n && step != STEP_DONE && step != STEP_BAD) {
         step = http_parser_feed(p, text + at, CL_MIN(piece, n - at), &used);
         at += used;
     }
+    while (step == STEP_HEAD || step == STEP_CONTINUE)
+        step = http_parser_feed(p, NULL, 0, &used);
     return step;
 }
 
@@ -140,11 +142,14 @@ static void test_the_next_request_starts_clean(void **state)
     struct http_parser *p = NULL;
     size_t used;
     assert_int_equal(http_parser_new(&p, NULL), 0);
-    assert_int_equal(http_parser_feed(p, two, sizeof two - 1, &used), STEP_DONE);
+    assert_int_equal(http_parser_feed(p, two, sizeof two - 1, &used), STEP_HEAD);
+    size_t at = used;
+    assert_int_equal(http_parser_feed(p, two + at, sizeof two - 1 - at, &used), STEP_DONE);
+    at += used;
     assert_true(http_parser_is_busy(p));
     http_parser_reset(p);
     assert_false(http_parser_is_busy(p));
-    assert_int_equal(http_parser_feed(p, two + used, sizeof two - 1 - used, &used), STEP_DONE);
+    assert_int_equal(feed(p, two + at, sizeof two - 1 - at, sizeof two), STEP_DONE);
     const struct http_request *r = http_parser_request(p);
     assert_int_equal(r->verb, VERB_GET);
     assert_string_equal(r->path, "/y");
@@ -162,12 +167,59 @@ static void test_a_client_that_waits_is_told_to_go_on(void **state)
     struct http_parser *p = NULL;
     size_t used;
     assert_int_equal(http_parser_new(&p, NULL), 0);
-    assert_int_equal(http_parser_feed(p, head, sizeof head - 1, &used), STEP_CONTINUE);
-    if (used < sizeof head - 1) /* the last byte may be looked at again */
-        assert_int_equal(http_parser_feed(p, head + used, sizeof head - 1 - used, &used),
-                         STEP_MORE);
+    assert_int_equal(http_parser_feed(p, head, sizeof head - 1, &used), STEP_HEAD);
+    size_t at = used; /* the last byte may be looked at again */
+    assert_int_equal(http_parser_feed(p, head + at, sizeof head - 1 - at, &used), STEP_CONTINUE);
+    assert_int_equal(used, 0);
+    assert_int_equal(http_parser_feed(p, head + at, sizeof head - 1 - at, &used), STEP_MORE);
     assert_int_equal(http_parser_feed(p, "ab", 2, &used), STEP_DONE);
     http_parser_free(p);
+}
+
+/* One that is streamed: of any length, a piece at a time, and only the caller says "go on". */
+static void stream(const char *text, size_t n, size_t piece, const char *want)
+{
+    struct http_parser *p = NULL;
+    char body[64];
+    size_t at = 0, used, body_n = 0;
+    enum http_step step = STEP_MORE;
+    assert_int_equal(http_parser_new(&p, NULL), 0);
+    while (step != STEP_DONE) {
+        step = http_parser_feed(p, text + at, CL_MIN(piece, n - at), &used);
+        assert_true(step != STEP_BAD && step != STEP_CONTINUE);
+        at += used;
+        if (step == STEP_HEAD)
+            http_parser_stream(p);
+        struct cl_buf *got = http_parser_body(p);
+        assert_true(got->len <= piece && got->len <= sizeof body - body_n);
+        memcpy(body + body_n, got->data ? got->data : (const uint8_t *)"", got->len);
+        body_n += got->len;
+        cl_buf_consume(got, got->len);
+        if (at == n && !want)
+            break;
+    }
+    assert_true(!want || (step == STEP_DONE && body_n == strlen(want) && at == n));
+    assert_true(!want || memcmp(body, want, body_n) == 0);
+    assert_null(http_parser_request(p)->body);
+    assert_string_equal(http_parser_request(p)->fields[FIELD_HOST], "localhost");
+    http_parser_free(p);
+}
+
+static void test_a_body_is_streamed(void **state)
+{
+    (void)state;
+    static const char counted[] = HEAD "Expect: 100-continue\r\nContent-Length: 5\r\n\r\nabcde",
+                      chunked[] = HEAD "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n3;x\r\ncde\r\n"
+                                       "0\r\nHost: evil.org\r\n\r\n",
+                      empty[] = HEAD "Content-Length: 0\r\n\r\n", none[] = HEAD "\r\n",
+                      large[] = HEAD "Content-Length: 17179869184\r\n\r\nabcde";
+    for (size_t piece = 1; piece < sizeof chunked; piece++) {
+        stream(counted, sizeof counted - 1, piece, "abcde");
+        stream(chunked, sizeof chunked - 1, piece, "abcde");
+        stream(empty, sizeof empty - 1, piece, "");
+        stream(none, sizeof none - 1, piece, "");
+        stream(large, sizeof large - 1, piece, NULL);
+    }
 }
 
 int main(void)
@@ -179,6 +231,7 @@ int main(void)
         cmocka_unit_test(test_trailers_change_nothing),
         cmocka_unit_test(test_the_next_request_starts_clean),
         cmocka_unit_test(test_a_client_that_waits_is_told_to_go_on),
+        cmocka_unit_test(test_a_body_is_streamed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
