@@ -1,6 +1,7 @@
 // E2B's JavaScript SDKs, unmodified, against the gateway.  One JSON line on stdout.
 //
 // usage: node e2b_node_client.mjs MODULES TEMPLATE      (run by e2e_e2b.py; E2B_* say where)
+import { createHash, randomBytes } from 'node:crypto'
 import http from 'node:http'
 import { createRequire } from 'node:module'
 const [modules, template] = process.argv.slice(2)
@@ -31,6 +32,15 @@ const sleeper = await s.commands.run('sleep 600', { background: true, timeoutMs:
 out.killed = [await s.commands.kill(sleeper.pid), await s.commands.kill(sleeper.pid)]
 out.write = (await s.files.write('a/b.txt', 'hello')).path
 out.read = [await s.files.read('a/b.txt'), (await s.files.list('a')).map((e) => e.name)]
+const data = randomBytes(50 << 20)
+const digest = createHash('sha256').update(data).digest('hex')
+out.large = []
+for (const body of [data.buffer, new Blob([data]).stream()]) { // a form; a body that is streamed
+  await s.files.write('large', body)
+  const back = createHash('sha256').update(await s.files.read('large', { format: 'bytes' })).digest('hex')
+  out.large.push([back === digest, (await s.commands.run('sha256sum large')).stdout.includes(digest)])
+}
+await s.files.remove('large')
 out.exists = [await s.files.exists('a'), await s.files.exists('nothing')]
 out.make = [await s.files.makeDir('new'), await s.files.makeDir('new')]
 out.gone = await caught(s.files.read('nothing'))

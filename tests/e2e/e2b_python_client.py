@@ -2,9 +2,12 @@
 
 usage: e2b_python_client.py TEMPLATE      (run by e2e_e2b.py with the tools' venv; E2B_* say where)
 """
+import hashlib
 import http.client
+import io
 import json
 import os
+import random
 import re
 import sys
 import time
@@ -72,6 +75,19 @@ def files(s, out):
     s.files.remove("moved.txt")
     out["gone"] = bool(caught(FileNotFoundException, s.files.read, "moved.txt"))
     out["unwatched"] = caught(Exception, s.files.watch_dir, "/home/user")
+
+
+def large(s, out):
+    data = random.Random(1).randbytes(50 << 20)
+    digest = hashlib.sha256(data).hexdigest()
+    out["large"] = []
+    for body in (data, io.BytesIO(data)):  # a form; a body that is streamed
+        s.files.write("large/file", body)
+        back = hashlib.sha256(b"".join(s.files.read("large/file", format="stream"))).hexdigest()
+        out["large"].append([digest == back, digest in s.commands.run("sha256sum large/file").stdout])
+    two = s.files.write_files([{"path": f"large/{n}", "data": data[:20 << 20]} for n in "ab"])
+    out["two"] = [[w.path for w in two], s.commands.run("cat large/a large/b | wc -c").stdout]
+    s.files.remove("large")
 
 
 def code(s, out):
@@ -196,9 +212,10 @@ def ports(template, out):
 def main(template):
     out = {}
     with CodeSandbox.create(template=template, timeout=300, metadata={"userId": "a b/ü"}, envs={"OF_BOX": "a"}) as s:
-        for part in (commands, files, boxes, code):
+        for part in (commands, files, large, boxes, code):
             part(s, out)
     out["dead"] = [s.is_running(), s.kill(), caught(Exception, s.commands.run, "true")]
+    out["dead_write"] = [caught(Exception, s.files.write, "x", body) for body in (bytes(50 << 20), io.BytesIO(bytes(50 << 20)))]
     with CodeSandbox.create(template=template, timeout=300, metadata={"userId": "a b/ü"}) as s:
         pauses(s, out)
     pauses_when_idle(template, out)

@@ -52,6 +52,7 @@ def python_sdk(c):
         "pty": "40 100",
         "write": ["c.txt", "/home/user/a/b/c.txt", "hello"], "bytes": "hello", "stream": [500000, 500000],
         "many": ["/home/user/m1 ü.txt", "/home/user/d/m2.txt"], "names": ["1", "2"], "empty": ["empty", ""],
+        "large": [[True, True]] * 2, "two": [["/home/user/large/a", "/home/user/large/b"], f"{40 << 20}\n"],
         "list": [["b", "dir"]], "deep": ["/home/user/a/b", "/home/user/a/b/c.txt"], "exists": [True, False], "make": [True, False],
         "rename": "/home/user/moved.txt", "info": [5, "-rw-r--r--", "user"], "gone": True,
         "running": True, "info_of_box": [True, {"userId": "a b/ü"}, True, "running"], "longer": True, "connect": "1", "found": True,
@@ -66,6 +67,7 @@ def python_sdk(c):
     for what in ("unwatched", "not_without_memory"):
         check(f"what is not there says so: {what}", "not served" in str(seen.get(what)), seen.get(what))
     check("a sandbox that is gone is known to be gone", seen.get("dead", [0])[:2] == [False, False] and "sandbox was" in str(seen["dead"][2]), seen.get("dead"))
+    check("… and not only when it was sent a large file", all("sandbox was" in str(x) for x in seen.get("dead_write", [0])), seen.get("dead_write"))
 
 
 @suite.scenario
@@ -76,7 +78,7 @@ def javascript_sdk(c):
     seen = sdk(c, as_e2bs, NODE, HERE / "e2b_node_client.mjs", MODULES, "base")
     agree(seen, {
         "run": ["out\na\n", "err\n", 0, "out\na\n"], "failing": "CommandExitError: exit status 3", "listed": True, "stdin": "one\nend\n",
-        "write": "/home/user/a/b.txt", "read": ["hello", ["b.txt"]], "exists": [True, False], "make": [True, False],
+        "write": "/home/user/a/b.txt", "read": ["hello", ["b.txt"]], "large": [[True, True]] * 2, "exists": [True, False], "make": [True, False],
         "cell": ["42", ["out\n"], "42"], "exception": "ZeroDivisionError", "context": "'/tmp'", "found": True, "running": True,
         "connect": "hello", "pause": [True, False], "paused": ["paused", False, ["paused"], [], ["paused"]], "atRest": ["SandboxNotFoundError", "TimeoutError", "TimeoutError"],
         "resumed": ["42", "a file", True, True, "running"], "again": [True, True, False], "pauseOfNothing": "SandboxNotFoundError",
@@ -335,7 +337,7 @@ def bad_input(c):
         equal(what, status, want)
         check(f"{what}: it says so", said if isinstance(said, str) else said.get("message") or said.get("error"), said)
     try:
-        status = a.call("POST", "/files?path=x", b"x" * (9 << 20), **token)[0]
+        status = a.call("POST", "/execute", b"x" * (9 << 20), **token)[0]
     except ConnectionError:  # answered before its end, and closed
         status = 413
     equal("more than a body may have is refused", status, 413)
