@@ -459,7 +459,7 @@ class Silent(threading.Thread):
 
 def begin_silent(w):
     def http1():
-        return Http1(w, IDLE_S + 30).head(*WHO, PLAIN, "Content-Length: 9", path="/files?path=/silent1").send(b"abc")
+        return Http1(w, IDLE_S + 90).head(*WHO, PLAIN, "Content-Length: 9", path="/files?path=/silent1").send(b"abc")
 
     def http2():
         c = Http2(w)
@@ -486,8 +486,8 @@ def z_who_stops_in_the_middle(w):
     for t in w.silent:
         t.join()
     http1, http2, slow = [t.seconds for t in w.silent]
-    check("a client of HTTP/1.1 that stops is put out", http1 and IDLE_S - 5 < http1 < IDLE_S + 10, http1)
-    check("one of HTTP/2, too", http2 and IDLE_S - 5 < http2 < IDLE_S + 10, http2)
+    check("a client of HTTP/1.1 that stops is put out", http1 and IDLE_S - 5 < http1 < IDLE_S + 60, http1)
+    check("one of HTTP/2, too", http2 and IDLE_S - 5 < http2 < IDLE_S + 60, http2)
     check("one that is slow is not", slow is not None)
     equal("and only its file is changed", sorted((x.path, x.over, x.committed) for x in w.silent_writes),
           [("/silent1", True, False), ("/silent2", True, False), ("/slow", True, True)])
