@@ -190,17 +190,17 @@ def again(*processes):
         p.start()
 
 
-@suite.scenario
+@suite.long_scenario
 def whoever_takes_may_die(c):
     whoever_dies(c, lambda first, second: again(second))
 
 
-@suite.scenario
+@suite.long_scenario
 def whoever_gives_may_die(c):
     whoever_dies(c, lambda first, second: again(first))
 
 
-@suite.scenario
+@suite.long_scenario
 def the_scheduler_may_die(c):
     def die(first, second):
         again(c.scheduler)
@@ -208,7 +208,7 @@ def the_scheduler_may_die(c):
     whoever_dies(c, die)
 
 
-@suite.scenario
+@suite.long_scenario
 def all_may_die(c):
     def die(first, second):
         again(c.scheduler, first, second)
@@ -216,7 +216,7 @@ def all_may_die(c):
     whoever_dies(c, die)
 
 
-@suite.scenario
+@suite.long_scenario
 def whoever_stands_still_is_waited_for(c):
     """Neither is a sandbox at two places, when one of them wakes after its lease."""
     def die(first, second):

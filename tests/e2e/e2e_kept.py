@@ -157,7 +157,7 @@ def a_worker_that_leaves(c):
     goes_on(c, "stop", 2)
 
 
-@suite.scenario
+@suite.long_scenario
 def a_worker_that_dies(c):
     goes_on(c, "kill", 1)
 
@@ -189,7 +189,7 @@ def several(c):
     equal("and no file, once a worker begins", files(c), ([], []))
 
 
-@suite.scenario
+@suite.long_scenario
 def one_to_begin_from(c):
     """It rests for good, and others are begun from it, whichever worker it is."""
     box = Box(c.admin, template="python")
@@ -208,7 +208,7 @@ def one_to_begin_from(c):
     box.kill()
 
 
-@suite.scenario
+@suite.long_scenario
 def no_way_back(c):
     """What went on since is not brought back as it was before."""
     box = Box(c.admin)
@@ -234,7 +234,7 @@ def no_way_back(c):
     check("one that is killed at rest is erased at once", until(lambda: files(c)[1] == [] and not [n for n in files(c)[0] if box.id in n], 10), files(c))
 
 
-@suite.scenario
+@suite.long_scenario
 def it_ends_meanwhile(c):
     box = Box(c.admin)
     box.pause(keep=3)
@@ -302,7 +302,7 @@ def held(c):
     return [used[k] for k in ("sandboxes", "vcpu_milli", "memory_mib", "disk_mib")]
 
 
-@suite.scenario
+@suite.long_scenario
 def longer_than_its_lease(_):
     """A worker that is away for longer than leases last; in a cluster of its own."""
     c = Cluster("kept-lease", lease=("3s", "1s", "2s"))
@@ -333,7 +333,7 @@ def longer_than_its_lease(_):
         suite.close(c)
 
 
-@suite.scenario
+@suite.long_scenario
 def switched_off(_):
     c = Cluster("kept-off", worker_args=("--paused-keys", "none"))
     try:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from e2e_two_workers import REMOTE, free_port, make_ca, make_certificate, worker_args
-from harness import BUILD, Client, Cluster, Suite, command, error_of, follow, grpc, in_parallel, pb, read_text, run, skip, until
+from harness import BUILD, Client, Cluster, Suite, command, error_of, follow, grpc, in_parallel, open_files, pb, read_text, run, skip, until
 
 suite = Suite("sockets")
 check, equal = suite.check, suite.equal
@@ -62,12 +62,7 @@ def strays(trace, pid, connects=(), binds=()):
 
 def open_inet(pid):
     """(kind, local, remote) of the IPv4 and IPv6 sockets that a process has open, by its own network namespace."""
-    inodes = set()
-    for n in os.listdir(f"/proc/{pid}/fd"):
-        try:
-            inodes.add(os.readlink(f"/proc/{pid}/fd/{n}"))
-        except OSError:
-            continue
+    inodes = set(open_files(pid))
     found = set()
     for kind in ("tcp", "tcp6", "udp", "udp6", "raw", "raw6", "packet"):
         for line in read_text(f"/proc/{pid}/net/{kind}").splitlines()[1:]:

@@ -5,7 +5,7 @@ import os
 import socket
 import subprocess
 
-from harness import BUILD, IMAGES, Cluster, Suite, free_port, in_parallel, pb, run, spec, until
+from harness import BUILD, IMAGES, Cluster, Suite, free_port, in_parallel, open_files, pb, run, spec, until
 
 suite = Suite("two-workers")
 check, equal = suite.check, suite.equal
@@ -94,9 +94,8 @@ def play(c, d, port):
     check("plaintext gets no HTTP/2 on the workers' port", b"\x04\x00\x00\x00\x00\x00" not in plain, plain)
     check("the others still work", run(c.admin, "true").outcome == "EXITED")
 
-    sockets = {os.readlink(f"/proc/{c.workers[1].pid}/fd/{n}") for n in os.listdir(f"/proc/{c.workers[1].pid}/fd")}
-    shared = [(pid, link) for pid in c.vms() for n in os.listdir(f"/proc/{pid}/fd")
-              if (link := os.readlink(f"/proc/{pid}/fd/{n}")) in sockets and link.startswith("socket:")]
+    sockets = set(open_files(c.workers[1].pid))
+    shared = [(pid, link) for pid in c.vms() for link in open_files(pid) if link in sockets and link.startswith("socket:")]
     # The far end of the agent's channel is kept for the monitor that goes on after a pause (worker/vm_body.h): each VM has that one, so any other makes two.
     pids, links = [pid for pid, _ in shared], [link for _, link in shared]
     check("of its worker's sockets a VM holds one, its own", shared and len(set(pids)) == len(pids) and len(set(links)) == len(links), shared)

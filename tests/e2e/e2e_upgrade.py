@@ -139,7 +139,7 @@ def under_a_worker_that_runs(c):
     equal("… also those that were paused", runs_under(c, boxes[0]), "first")
 
 
-@suite.scenario
+@suite.long_scenario
 def a_spoiled_copy(c):
     begin_with_first(c)
     box = Box(c.admin)
@@ -163,7 +163,7 @@ def a_spoiled_copy(c):
     equal("it is made again when it is needed", (runs_under(c, again), sha256(copy.read_bytes())), ("first", sha256(FIRST)))
 
 
-@suite.scenario
+@suite.long_scenario
 def one_with_a_hole(c):
     """An operator may want what the older build saved to end."""
     begin_with_first(c)
@@ -182,7 +182,7 @@ def one_with_a_hole(c):
     equal("what is new is as ever", runs_under(c, new), "second")
 
 
-@suite.scenario
+@suite.long_scenario
 def another_host_has_run_it_too(c):
     begin_with_first(c)
     first = c.worker

@@ -323,6 +323,15 @@ def read_text(path):
         return ""
 
 
+def open_files(pid):
+    """What the fds of a process are; some may be closed while it is asked."""
+    links = []
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(fd))
+    return links
+
+
 def is_alive(pid):
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
@@ -467,6 +476,9 @@ def has_image(name):
     while read_text(builder).strip() and pathlib.Path("/proc", read_text(builder).strip()).exists():
         time.sleep(1)
     return (IMAGES / name / "current" / "manifest.json").exists()
+
+
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that clusters are stopped by those who have begun them
 
 
 def is_long():

@@ -15,7 +15,7 @@ import urllib.request
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from clones import CLONES, differ  # noqa: E402
 from e2e_sandboxes import Box  # noqa: E402
-from harness import BUILD, Cluster, Suite, pb, random_bytes, run, soon, until  # noqa: E402
+from harness import BUILD, Cluster, Suite, open_files, pb, random_bytes, run, soon, until  # noqa: E402
 
 DRIVER = sys.argv[1]
 suite = Suite("lab")
@@ -55,7 +55,7 @@ def driver(c):
     ready = c.worker.events("TEMPLATE_READY")
     check("the template's snapshot was made", len(ready) == 1, ready)
     figure("worker's start to snapshot (boot, warm-up, state)", [log_seconds(ready[0]) - log_seconds(started)])
-    accelerated = [pid for pid in c.vms() if "anon_inode:kvm-vm" in {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}]
+    accelerated = [pid for pid in c.vms() if "anon_inode:kvm-vm" in open_files(pid)]
     check("every monitor has a VM of KVM's", c.vms() and accelerated == c.vms(), (accelerated, c.vms()))
 
 
@@ -72,7 +72,7 @@ def jail(c):
     equal("it has no capability", int(fields["CapEff"], 16) | int(fields["CapPrm"], 16) | int(fields["CapInh"], 16), 0)
     filters = [(t / "status").read_text().split("Seccomp_filters:\t")[1].split("\n")[0] for t in (proc / "task").iterdir()]
     check("each thread has the worker's filter and its own", len(filters) >= 2 and set(filters) == {"2"}, filters)
-    links = [os.readlink(fd) for fd in (proc / "fd").iterdir()]
+    links = open_files(pid)
     check("of files it has its two disks, none by a path of its own, and not /dev/kvm",
           "/dev/kvm" not in links and len([x for x in links if x.startswith("/") and x != "/dev/null"]) == 2, links)
 
