@@ -13,8 +13,8 @@
 
 #include "base/buf.h"
 #include "base/fs.h"
-#include "base/mem.h"
 #include "base/id.h"
+#include "base/mem.h"
 
 enum { SWEEP_MAX = 256 }; /* of one sweep; the next one goes on */
 
