@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 
-from harness import (BUILD, DRIVER, FACTOR, Cluster, Followed, Suite, command, follow, grpc, in_parallel, only_in_ci, pb, run, soon, spec,
+from harness import (BUILD, FACTOR, Cluster, Followed, Suite, command, follow, grpc, in_parallel, only_in_ci, pb, run, soon, spec,
                      until)
 
 suite = Suite("kills")
@@ -260,8 +260,7 @@ if __name__ == "__main__":
     if len(sys.argv) > 1 and sys.argv[1] == "slow":
         with_slow_disk()
         suite.finish()
-    if DRIVER == "qemu/tcg":
-        only_in_ci(60)
+    only_in_ci(60)
     finish, suite.finish = suite.finish, lambda: None
     suite.main(lease=LEASE)
     if len(sys.argv) == 1:

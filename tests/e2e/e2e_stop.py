@@ -82,7 +82,7 @@ def they_go_on(c):
     check("and nothing of them is kept", until(lambda: records(c) == [], 10), records(c))
 
 
-@suite.scenario
+@suite.long_scenario
 def who_may_not_go_on(_):
     """Its tenant used its room meanwhile, or wants it to rest; and jobs end."""
     c = Cluster("stop-quota", workers=2, worker_args=PAUSES, lease=("3s", "1s", "2s"))

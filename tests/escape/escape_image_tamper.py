@@ -142,6 +142,7 @@ def signed_again(c):
 
 
 if __name__ == "__main__":
+    harness.only_in_ci(40)
     with tempfile.TemporaryDirectory(prefix="cloche-tamper.") as scratch:
         without_host_checks(scratch)
     for scenario in (with_host_checks, while_it_runs, signed_again):

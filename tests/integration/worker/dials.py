@@ -5,7 +5,7 @@ import sys
 import time
 
 from made_up_scheduler import Scheduler, pb, until, wpb
-from harness import MIB, SECOND, Suite
+from harness import MIB, SECOND, Suite, only_in_ci
 
 suite = Suite("dials")
 check, equal = suite.check, suite.equal
@@ -205,6 +205,7 @@ def a_connection_outlives_the_rest_of_its_sandbox(s):
 
 
 def main():
+    only_in_ci(70)
     s = Scheduler()
     s.tails = lambda: ""
     suite.play(s, sys.argv[1:])
