@@ -4,10 +4,9 @@ import contextlib
 import http.client
 import json
 import socket
-import sys
 import time
 
-from made_up_scheduler import BOX, KEY, SECRET, World, grpc
+from made_up_scheduler import BOX, KEY, SECRET, grpc, play
 from harness import Suite, until
 
 suite = Suite("gateway-forks")
@@ -154,17 +153,5 @@ def who_leaves_in_the_middle(w):
         equal("and no more are asked for", len(s.forks), 7)
 
 
-def main():
-    w = World("gateway-forks")
-    w.s = w.scheduler
-    try:
-        w.g = w.gateway("gateway")
-        suite.play(w, sys.argv[1:])
-    finally:
-        equal("every gateway ends in order", set(w.stop()), {0})
-        equal("no sanitizer or assertion spoke", w.reports(), [])
-    suite.finish()
-
-
 if __name__ == "__main__":
-    main()
+    play(suite)

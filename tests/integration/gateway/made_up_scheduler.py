@@ -346,3 +346,17 @@ class World:
     def reports(self):
         words = ("Sanitizer", "runtime error", "assertion")
         return [line for p in self.gateways for line in harness.read_text(p.log).splitlines() if any(w in line for w in words)]
+
+
+def play(suite, begin=lambda w: None):
+    """The usual file: one gateway, every scenario (or those named on the command line)."""
+    w = World(suite.name)
+    w.s = w.scheduler
+    try:
+        w.g = w.gateway("gateway")
+        begin(w)
+        suite.play(w, sys.argv[1:])
+    finally:
+        suite.equal("every gateway ends in order", set(w.stop()), {0})
+        suite.equal("no sanitizer or assertion spoke", w.reports(), [])
+    suite.finish()

@@ -4,9 +4,8 @@ import contextlib
 import http.client
 import json
 import socket
-import sys
 
-from made_up_scheduler import BOX, KEY, OTHER, World, grpc
+from made_up_scheduler import BOX, KEY, OTHER, grpc, play
 from harness import SECOND, Suite, pb, until
 
 suite = Suite("gateway-snapshots")
@@ -190,17 +189,5 @@ def others_begin_with_it(w):
             equal(f"who may not look has templates alone: {code.name}", create("ready")[:3], (201, [("ready", "")], ["Template"]))
 
 
-def main():
-    w = World("gateway-snapshots")
-    w.s = w.scheduler
-    try:
-        w.g = w.gateway("gateway")
-        suite.play(w, sys.argv[1:])
-    finally:
-        equal("every gateway ends in order", set(w.stop()), {0})
-        equal("no sanitizer or assertion spoke", w.reports(), [])
-    suite.finish()
-
-
 if __name__ == "__main__":
-    main()
+    play(suite)

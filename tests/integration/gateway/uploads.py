@@ -8,11 +8,10 @@ import select
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 import time
 
-from made_up_scheduler import BOX, KEY, TOKEN, World, grpc
+from made_up_scheduler import BOX, KEY, TOKEN, grpc, play
 from h2_client import DATA, END_HEADERS, END_STREAM, HEADERS, NO_ERROR, RST, Raw, frame
 from harness import MIB, Suite, is_long, random_bytes, read_text, rss_bytes, until
 
@@ -458,6 +457,10 @@ class Silent(threading.Thread):
 
 
 def begin_silent(w):
+    w.silent = []
+    if not is_long():
+        return
+
     def http1():
         return Http1(w, IDLE_S + 90).head(*WHO, PLAIN, "Content-Length: 9", path="/files?path=/silent1").send(b"abc")
 
@@ -493,19 +496,5 @@ def z_who_stops_in_the_middle(w):
           [("/silent1", True, False), ("/silent2", True, False), ("/slow", True, True)])
 
 
-def main():
-    w = World("gateway-uploads")
-    w.s = w.scheduler
-    try:
-        w.g, w.silent = w.gateway("gateway"), []
-        if is_long():
-            begin_silent(w)
-        suite.play(w, sys.argv[1:])
-    finally:
-        equal("every gateway ends in order", set(w.stop()), {0})
-        equal("no sanitizer or assertion spoke", w.reports(), [])
-    suite.finish()
-
-
 if __name__ == "__main__":
-    main()
+    play(suite, begin_silent)
