@@ -301,7 +301,7 @@ static void on_template(struct e2b_call *c, const ProtobufCMessage *reply, const
     create(c);
 }
 
-/* Asked before, for a Create that fails for want of a template has taken the idempotency key. */
+/* Asked before, not learnt from a Create that fails for want of a template. */
 static void ask_template(struct e2b_call *c, const char *name)
 {
     static const struct e2b_method get =

@@ -139,7 +139,7 @@ struct books_admit {
     uint64_t need[BOOKS_DIM_NR];
     const void *spec;
     size_t spec_n;
-    const char *idem_key;      /* NULL or "" = none */
+    const char *idem_key;      /* NULL or "" = none; free again when nothing was made by it */
     const uint8_t *idem_hash;  /* SHA-256 of the request body; NULL without a key */
     uint64_t global_queue_max; /* 0 = no bound */
     bool refuse_over_quota;    /* else it waits in the queue */
@@ -270,6 +270,10 @@ typedef void books_units_fn(const struct books_unit *rows, size_t n, const char 
                             const struct cl_err *err, void *arg);
 /* Ask for cancellation: sets the flag and answers the unit as it is now (one row). */
 int books_cancel(struct books *books, const char *tenant, const char *id, books_units_fn *fn,
+                 void *arg, struct cl_err *err) CL_MUST;
+
+/* The same, of a unit whose asking call fails: its idempotency key is free at once. */
+int books_unmake(struct books *books, const char *tenant, const char *id, books_units_fn *fn,
                  void *arg, struct cl_err *err) CL_MUST;
 
 /* Units of the tenant whose lease expired: settled pessimistically, marked reaped, and reported

@@ -42,7 +42,8 @@ local FE = '<Bdddss'               -- leader: epoch, until ms, since ms, id, pro
 local OK, REPLAY, QUOTA, RATE, NOTFOUND, EXISTS, QUEUE, STATE, CANCEL, NEWER, INVALID, UNAUTH, DEPOSED =
       0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
 local QUEUED, STARTING, RUNNING, PAUSED, ENDED = 1, 2, 3, 4, 5
-local F_CANCEL, F_REAPED = 1, 2
+local F_CANCEL, F_REAPED, F_UNMADE = 1, 2, 4
+local JOB = 1
 local STALE, ACCEPTED, ALREADY = 0, 1, 2
 local DIMS = {'vcpu_milli', 'memory_mib', 'sandboxes', 'cpu_ms', 'egress_bytes', 'disk_mib'}
 local QUEUED_KEY = 'cloche:queued'
@@ -290,6 +291,13 @@ local function place(T, U, L, need, us, refuse, lease, global_max)
   return nil, false
 end
 
+-- Did the call that asked for the unit fail?  Then its idempotency key is free: one that is told to ask
+-- again gets a new unit.  A job is there from its admission on, anything else when it runs.
+local function made_nothing(T, id, h)
+  if not h then return false end
+  return flag(h, F_UNMADE) or h.kind ~= JOB and h.state == ENDED and redis.call('HEXISTS', T .. ':u:' .. id, 'b') == 0
+end
+
 -- admit id kind need*6 spec idem hash global_max keep refuse lease worker ttl_ms
 -- refuse = 1: over its quota it is refused.  With a lease it is reserved in the same step if its
 -- tenant has the quota and nothing of it waits.
@@ -303,10 +311,12 @@ local function admit(K, A)
   if A[10] ~= '' then
     local p = redis.call('GET', T .. ':p:' .. A[10])
     if p then
-      check(p)
-      if string.sub(p, 2, 33) ~= A[11] then return {EXISTS} end
-      local first = string.sub(p, 34)
-      return admitted(first, header_of(T, first), first == id and OK or REPLAY)
+      local first = string.sub(check(p), 34)
+      local h = header_of(T, first)
+      if first == id or not made_nothing(T, first, h) then
+        if string.sub(p, 2, 33) ~= A[11] then return {EXISTS} end
+        return admitted(first, h, first == id and OK or REPLAY)
+      end
     end
   end
   local old = header_of(T, id)
@@ -571,14 +581,15 @@ local function get(K, A)
   return out
 end
 
+-- cancel id unmade; unmade = 1: and the call that asked for it fails
 local function cancel(K, A)
   local T, out = K[1], {OK, ''}
   local h = header_of(T, A[1])
   if not h then return {NOTFOUND} end
-  if h.state ~= ENDED and not flag(h, F_CANCEL) then
-    flag_set(h, F_CANCEL)
-    header_save(T, A[1], h, now_us())
-  end
+  local was = h.flags
+  if h.state ~= ENDED then flag_set(h, F_CANCEL) end
+  if A[2] == '1' then flag_set(h, F_UNMADE) end
+  if h.flags ~= was then header_save(T, A[1], h, now_us()) end
   row(out, T, A[1], 0)
   return out
 end

@@ -436,14 +436,25 @@ static struct books_call *begin_units(struct books *books, const char *name, con
     return call;
 }
 
-int books_cancel(struct books *books, const char *tenant, const char *id, books_units_fn *fn,
-                 void *arg, struct cl_err *err)
+static int cancel(struct books_call *call, const char *id, bool unmade, struct cl_err *err)
 {
-    struct books_call *call = begin_units(books, "cancel", tenant, 1, fn, arg, err);
     if (!call)
         return -1;
     put_id(call, id);
+    call_num(call, unmade);
     return call_go(call, answer_units, err);
+}
+
+int books_cancel(struct books *books, const char *tenant, const char *id, books_units_fn *fn,
+                 void *arg, struct cl_err *err)
+{
+    return cancel(begin_units(books, "cancel", tenant, 2, fn, arg, err), id, false, err);
+}
+
+int books_unmake(struct books *books, const char *tenant, const char *id, books_units_fn *fn,
+                 void *arg, struct cl_err *err)
+{
+    return cancel(begin_units(books, "cancel", tenant, 2, fn, arg, err), id, true, err);
 }
 
 int books_reap(struct books *books, const char *tenant, size_t n, books_units_fn *fn, void *arg,

@@ -94,10 +94,23 @@ static void on_abandoned(const struct books_unit *rows, size_t n, const char *ne
     (void)arg; /* unit_cancel() did the work; this is the durable wish */
 }
 
+static bool is_over(const struct unit *u)
+{
+    return u->phase >= PHASE_SETTLING || u->sched->stopping;
+}
+
 void cancel_abandoned(struct unit *u)
 {
-    if (u->phase >= PHASE_SETTLING || u->sched->stopping)
+    if (is_over(u))
         return;
     (void)!books_cancel(u->sched->books, u->tenant->name, u->id, on_abandoned, NULL, NULL);
+    unit_cancel(u, CLOCHE__V1__REASON__REASON_REQUESTED);
+}
+
+void cancel_unmade(struct unit *u)
+{
+    if (is_over(u))
+        return;
+    (void)!books_unmake(u->sched->books, u->tenant->name, u->id, on_abandoned, NULL, NULL);
     unit_cancel(u, CLOCHE__V1__REASON__REASON_REQUESTED);
 }

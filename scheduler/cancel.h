@@ -20,5 +20,7 @@ void cancel_gone(struct api_call *a, const struct cl_err *why);
 
 /* The only client that knew of the unit has left: end it.  Noted in the books too; nobody waits. */
 void cancel_abandoned(struct unit *u);
+/* The same, of one that nobody was told of: by its idempotency key the next one is made. */
+void cancel_unmade(struct unit *u);
 
 #endif

@@ -52,22 +52,27 @@ static void on_change(struct follower *f)
 }
 _Static_assert(offsetof(struct creation, f) == 0, "on_change() relies on it");
 
+/* Its caller leaves, and does not follow it any more: unless another one waits for it or has got
+ * it, nobody knows its id, so nobody could end it. */
+static void leave(struct unit *u, bool replayed)
+{
+    if (cl_list_empty(&u->followers) && !(replayed && is_there(u)))
+        cancel_unmade(u);
+}
+
 static void on_submitted(void *arg, struct unit *u, bool replayed, const struct cl_err *err)
 {
-    (void)replayed;
     struct api_call *a = arg;
     struct creation *c = a->state;
     if (err)
         api_fail(a, err);
     else if (!u)
         api_fail_with(a, CL_E_STATE, "what this idempotency key made has ended ('%s')", a->object);
-    if (!c) { /* the client has left: nobody knows the id, so nobody could end it */
-        if (u)
-            cancel_abandoned(u);
+    if (!c && u)
+        leave(u, replayed);
+    if (!c || !u)
         return;
-    }
-    if (err || !u)
-        return;
+    c->replayed = replayed;
     unit_follow(u, &c->f);
     cl_timer_start(&c->kick, 0);
 }
@@ -115,7 +120,9 @@ void creation_gone(struct api_call *a, const struct cl_err *why)
     struct creation *c = a->state;
     if (!c)
         return;
-    if (why && c->f.unit)
-        cancel_abandoned(c->f.unit);
+    struct unit *u = c->f.unit;
+    unit_unfollow(&c->f);
+    if (why && u)
+        leave(u, c->replayed);
     creation_free(c);
 }

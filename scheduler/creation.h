@@ -3,7 +3,8 @@
  *
  * Owns:    itself; it is the call's state from creation_new() on.  Borrows the unit, which it
  *          follows.
- * Thread:  the loop's.  A client that leaves ends what it asked for: nobody else knows its id.
+ * Thread:  the loop's.  A client that leaves ends what it asked for, unless somebody else asked for
+ *          it by the same idempotency key; by that key the next one is made.
  */
 #ifndef CL_SCHEDULER_CREATION_H
 #define CL_SCHEDULER_CREATION_H
@@ -19,6 +20,7 @@ struct creation {
     Cloche__V1__JobSpec spec;
     Cloche__V1__Resources resources; /* of a copy: its origin's */
     struct cl_timer kick;
+    bool replayed; /* an earlier call with its idempotency key asked for the unit */
 };
 
 /* NULL when it failed, and so did the call. */

@@ -294,7 +294,7 @@ static void refuse_to_go_on(struct unit *u, const struct cl_err *err)
 static void refuse_birth(struct unit *u, const struct cl_err *err)
 {
     u->refused = *err;
-    cancel_abandoned(u);
+    cancel_unmade(u);
 }
 
 static void refuse(struct resting *x, const struct cl_err *err)

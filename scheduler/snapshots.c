@@ -61,7 +61,7 @@ static void drop_name(const struct unit *u)
 static void refuse(struct unit *u, const struct cl_err *why)
 {
     u->refused = *why;
-    cancel_abandoned(u);
+    cancel_unmade(u);
 }
 
 void snapshot_is_whole(struct unit *u)

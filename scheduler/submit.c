@@ -41,8 +41,18 @@ static void finish(struct submission *x, bool replayed, const struct cl_err *err
     cl_free(x);
 }
 
+static void on_unmade(const struct books_unit *rows, size_t n, const char *next,
+                      const struct cl_err *err, void *arg)
+{
+    (void)rows, (void)n, (void)next, (void)err;
+    (void)arg; /* its end follows */
+}
+
 static void withdraw(struct submission *x, const char *why, const struct cl_err *err)
 {
+    struct books *books = x->a->s->books;
+    if (x->idem[0]) /* who asks again by the key is not told that it was made */
+        (void)!books_unmake(books, x->tenant->name, x->id, on_unmade, NULL, NULL);
     unit_withdraw(x->unit, why);
     x->unit = NULL;
     finish(x, false, err);

@@ -157,7 +157,7 @@ static inline void admit_keyed(const char *tenant, const char *id, const char *k
     uint8_t hash[32] = {body};
     struct books_admit req = {.tenant = tenant,
                               .id = id,
-                              .kind = BOOKS_JOB,
+                              .kind = cl_id_is(id, "sbx") ? BOOKS_SANDBOX : BOOKS_JOB,
                               .need = {1000, 256, 1, 5000, 100, 512},
                               .spec = "the spec",
                               .spec_n = 8,

@@ -121,6 +121,45 @@ static void test_an_idempotency_key_replays_or_refuses_another_body(void **state
     check_books_close("idem");
 }
 
+/* `kind`, by "key-2": the id that it is answered. */
+static const char *make_keyed(enum books_kind kind, uint8_t body, bool replay)
+{
+    static char id[CL_ID_MAX];
+    cl_id_new(books_kind_prefix(kind), id);
+    admit_keyed("made", id, "key-2", body);
+    assert_int_equal(got.err.code, CL_OK);
+    assert_int_equal(got.admitted.replay, replay);
+    return got.admitted.id;
+}
+
+static void test_an_idempotency_key_is_free_again_when_nothing_was_made(void **state)
+{
+    (void)state;
+    char first[CL_ID_MAX], lease[CL_ID_MAX];
+    put_tenant("made", 10, 0, 100);
+    (void)snprintf(first, sizeof first, "%s", make_keyed(BOOKS_SANDBOX, 1, false));
+    assert_string_equal(make_keyed(BOOKS_SANDBOX, 1, true), first);
+    wait_answer(books_unmake(books, "made", first, on_units, NULL, NULL));
+    assert_true(got.unit[0].cancel);
+    (void)snprintf(first, sizeof first, "%s", make_keyed(BOOKS_SANDBOX, 2, false));
+    wait_answer(books_end_unleased(books, "made", first, &ended, on_verdict, NULL, NULL));
+    assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+    (void)snprintf(first, sizeof first, "%s", make_keyed(BOOKS_SANDBOX, 3, false));
+    cl_id_new("lease", lease);
+    reserve("made", first, lease, 30000);
+    struct books_hold h = hold("made", first, lease);
+    wait_answer(books_started(books, &h, &how, on_verdict, NULL, NULL));
+    wait_answer(books_finish(books, &h, &ended, on_verdict, NULL, NULL));
+    assert_int_equal(got.verdict, BOOKS_ACCEPTED);
+    assert_string_equal(make_keyed(BOOKS_SANDBOX, 3, true), first); /* it ran */
+    wait_answer(books_unmake(books, "made", first, on_units, NULL, NULL));
+    assert_false(got.unit[0].cancel); /* and it has ended */
+    (void)snprintf(first, sizeof first, "%s", make_keyed(BOOKS_JOB, 4, false));
+    wait_answer(books_end_unleased(books, "made", first, &ended, on_verdict, NULL, NULL));
+    assert_string_equal(make_keyed(BOOKS_JOB, 4, true), first); /* a job is there without running */
+    check_books_close("made");
+}
+
 static void test_rate_queue_and_quota_refuse_with_their_own_codes(void **state)
 {
     (void)state;
@@ -497,6 +536,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_job_goes_from_admission_to_its_terminal_record),
         cmocka_unit_test(test_an_idempotency_key_replays_or_refuses_another_body),
+        cmocka_unit_test(test_an_idempotency_key_is_free_again_when_nothing_was_made),
         cmocka_unit_test(test_rate_queue_and_quota_refuse_with_their_own_codes),
         cmocka_unit_test(test_admission_reserves_at_once_when_it_may_and_nobody_waits),
         cmocka_unit_test(test_an_expired_lease_is_reported_until_someone_decides),
