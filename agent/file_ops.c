@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent/file_list.h"
+#include "agent/file_watch.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fs.h"
@@ -22,8 +23,7 @@
 
 enum { COPY_STEP = 65536 };
 
-/* Send one result; nobody is left to hear of a failure. */
-static void send_result(const struct file_plan *plan, const Cloche__V1__GuestFileResult *result)
+void file_send_result(const struct file_plan *plan, const Cloche__V1__GuestFileResult *result)
 {
     static uint8_t packed[FILE_RESULT_MAX];
     size_t n = cloche__v1__guest_file_result__get_packed_size(result);
@@ -43,7 +43,7 @@ static void send_error(const struct file_plan *plan, int error)
     (void)snprintf(text, sizeof text, "%s", error ? strerror(error) : "");
     result.error_number = error;
     result.error = text;
-    send_result(plan, &result);
+    file_send_result(plan, &result);
 }
 
 /* --- read and write --------------------------------------------------------------------------- */
@@ -96,7 +96,7 @@ static void do_read(const struct file_plan *plan)
     (void)snprintf(text, sizeof text, "%s", error ? strerror(error) : "");
     result.error_number = error;
     result.error = text;
-    send_result(plan, &result);
+    file_send_result(plan, &result);
 }
 
 static int copy_in(const struct file_plan *plan, int fd, uint64_t *moved)
@@ -165,7 +165,7 @@ static void do_write(const struct file_plan *plan)
     (void)snprintf(text, sizeof text, "%s", error ? strerror(error) : "");
     result.error_number = error;
     result.error = text;
-    send_result(plan, &result);
+    file_send_result(plan, &result);
 }
 
 /* --- names ------------------------------------------------------------------------------------ */
@@ -186,7 +186,7 @@ static void do_stat(const struct file_plan *plan)
     Cloche__V1__GuestFileEntry *entries[] = {&entry.message};
     result.entries = entries;
     result.n_entries = 1;
-    send_result(plan, &result);
+    file_send_result(plan, &result);
 }
 
 static void do_list(const struct file_plan *plan)
@@ -205,7 +205,7 @@ static void do_list(const struct file_plan *plan)
         cloche__v1__guest_file_result__init(&result);
         at = file_list_page(&list, at, &result);
         result.more = at < list.n;
-        send_result(plan, &result);
+        file_send_result(plan, &result);
     } while (at < list.n);
 }
 
@@ -261,6 +261,9 @@ void file_ops_run(void *arg)
         return;
     case CLOCHE__V1__GUEST_FILE_KIND__GUEST_FILE_KIND_RENAME:
         send_error(plan, rename(op->path, op->to) < 0 ? errno : 0);
+        return;
+    case CLOCHE__V1__GUEST_FILE_KIND__GUEST_FILE_KIND_WATCH:
+        send_error(plan, file_watch(plan));
         return;
     case CLOCHE__V1__GUEST_FILE_KIND__GUEST_FILE_KIND_UNSPECIFIED:
     case _CLOCHE__V1__GUEST_FILE_KIND_IS_INT_SIZE:

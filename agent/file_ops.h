@@ -22,6 +22,9 @@ struct file_plan {
     int ctl;
 };
 
+/* Send one result; nobody is left to hear of a failure, so that ends the process. */
+void file_send_result(const struct file_plan *plan, const Cloche__V1__GuestFileResult *result);
+
 /* helper_fn; arg is a struct file_plan. */
 void file_ops_run(void *plan);
 /* helper_fn: remove the tree whose path is arg. */

@@ -129,6 +129,110 @@ static void read_gone(struct api_call *a, const struct cl_err *why)
     api_release(a);
 }
 
+/* --- Watch --------------------------------------------------------------------------------------
+ */
+
+struct watching {
+    struct api_call *a; /* held */
+    struct relay *relay;
+    bool finished;
+};
+
+static void finish_watch(struct watching *w, const struct cl_err *err)
+{
+    if (w->finished)
+        return;
+    w->finished = true;
+    w->a->replied = true;
+    api_audit(w->a, err);
+    if (w->a->call)
+        rpc_call_finish(w->a->call, err);
+}
+
+static void watch_message(void *arg, const Cloche__V1__RelayRequest *m)
+{
+    struct watching *w = arg;
+    struct cl_err err = {0};
+    if (w->finished || !w->a->call || !m->changes)
+        return;
+    if (rpc_call_send(w->a->call, &m->changes->base, &err) < 0)
+        finish_watch(w, &err);
+    else if (rpc_call_is_full(w->a->call))
+        relay_pause(w->relay, true); /* its worker tells what is lost meanwhile */
+}
+
+static void watch_drain(void *arg)
+{
+    (void)arg;
+}
+
+static void watch_end(void *arg, const struct cl_err *why)
+{
+    static const struct cl_err left = {.code = CL_E_UNAVAILABLE,
+                                       .text = "its worker ended the watch"};
+    struct watching *w = arg;
+    w->relay = NULL;
+    finish_watch(w, why ? why : &left);
+}
+
+static void file_watch(struct api_call *a)
+{
+    static const struct relay_events events = {watch_message, watch_drain, watch_end};
+    const Cloche__V1__FileServiceWatchRequest *req =
+        (const Cloche__V1__FileServiceWatchRequest *)a->request;
+    struct cl_err err = {0};
+    struct worker *on;
+    if (validate_path(req->path, &err) < 0 || validate_user(req->user, &err) < 0) {
+        api_fail(a, &err);
+        return;
+    }
+    struct unit *u = api_unit(a, req->sandbox_id, BOOKS_SANDBOX, &on);
+    if (!u)
+        return;
+    struct watching *w = cl_zalloc(sizeof *w);
+    if (!w) {
+        api_fail_with(a, CL_E_NOMEM, "watch");
+        return;
+    }
+    Cloche__V1__OpenRelay open = CLOCHE__V1__OPEN_RELAY__INIT;
+    Cloche__V1__RelayWatch watch = CLOCHE__V1__RELAY_WATCH__INIT;
+    open.unit_id = u->id;
+    open.what_case = CLOCHE__V1__OPEN_RELAY__WHAT_WATCH;
+    open.watch = &watch;
+    watch.path = req->path;
+    watch.recursive = req->recursive;
+    watch.user = req->user;
+    watch.with_info = req->with_info;
+    w->a = a;
+    if (relay_open(on, &open, &events, w, &w->relay, &err) < 0) {
+        cl_free(w);
+        api_fail(a, &err);
+        return;
+    }
+    a->state = w;
+    api_hold(a);
+}
+
+static void watch_room(struct api_call *a)
+{
+    struct watching *w = a->state;
+    if (w && w->relay)
+        relay_pause(w->relay, false);
+}
+
+static void watch_gone(struct api_call *a, const struct cl_err *why)
+{
+    struct watching *w = a->state;
+    if (!w)
+        return;
+    api_audit(a, why);
+    if (w->relay)
+        relay_drop(w->relay);
+    a->state = NULL;
+    cl_free(w);
+    api_release(a);
+}
+
 /* --- List, Stat, MakeDir, Remove, Rename
  * ---------------------------------------------------------- */
 
@@ -333,5 +437,8 @@ const struct api_method file_api[] = {
      .changes = true, .handle = file_remove},
     {METHOD("Rename"), TYPES(rename_request, rename_response), .scope = SCOPE_RUN, .wakes = true,
      .changes = true, .handle = file_rename},
+    {METHOD("Watch"), TYPES(file_service_watch_request, file_service_watch_response),
+     .scope = SCOPE_READ, .wakes = true, .server_streams = true, .handle = file_watch,
+     .on_drain = watch_room, .on_gone = watch_gone},
 };
 const size_t file_api_n = CL_COUNT(file_api);

@@ -8,6 +8,7 @@
 #include "proto/guest_frame.h"
 #include "worker/cell.h"
 #include "worker/command.h"
+#include "worker/file_info.h"
 
 enum { FILES_PER_ANSWER = 1000, COUNTS_WAIT_S = 5 };
 
@@ -145,37 +146,24 @@ static int run_wait(struct commands *c, struct unit *u, const Cloche__V1__ExecCo
 static void send_files(struct waiting *w)
 {
     Cloche__V1__ExecAnswer a = CLOCHE__V1__EXEC_ANSWER__INIT;
-    Cloche__V1__FileInfo *infos = cl_zalloc_array(FILES_PER_ANSWER, sizeof *infos);
-    Cloche__V1__Time *times = cl_zalloc_array(FILES_PER_ANSWER, sizeof *times);
+    struct file_info *infos = cl_zalloc_array(FILES_PER_ANSWER, sizeof *infos);
     Cloche__V1__FileInfo **list = cl_zalloc_array(FILES_PER_ANSWER, sizeof *list);
     a.request = w->request;
     a.files = list;
     CL_LIST_FOREACH (node, &w->results) {
         const Cloche__V1__GuestFileResult *r = CL_LIST_ENTRY(node, struct piece, link)->result;
-        for (size_t i = 0; infos && times && list && i < r->n_entries; i++) {
-            const Cloche__V1__GuestFileEntry *e = r->entries[i];
+        for (size_t i = 0; infos && list && i < r->n_entries; i++) {
             if (a.n_files == FILES_PER_ANSWER) {
                 a.more = true;
                 break;
             }
-            Cloche__V1__FileInfo *f = &infos[a.n_files];
-            cloche__v1__file_info__init(f);
-            cloche__v1__time__init(&times[a.n_files]);
-            times[a.n_files].unix_ns = e->modified_ns;
-            f->name = e->name;
-            f->type = (Cloche__V1__FileType)e->type; /* the same numbers */
-            f->size = e->size;
-            f->mode = e->mode;
-            f->uid = e->uid;
-            f->gid = e->gid;
-            f->modified = &times[a.n_files];
-            f->link_target = e->link_target;
-            list[a.n_files++] = f;
+            file_info_fill(&infos[a.n_files], r->entries[i]);
+            list[a.n_files] = &infos[a.n_files].message;
+            a.n_files++;
         }
     }
     w->commands->host.reply(w->commands->arg, &a);
     cl_free(infos);
-    cl_free(times);
     cl_free(list);
 }
 

@@ -9,6 +9,7 @@
 #include "proto/guest_frame.h"
 #include "worker/cell.h"
 #include "worker/dial.h"
+#include "worker/file_watch.h"
 #include "worker/give.h"
 #include "worker/relay.h"
 #include "worker/take.h"
@@ -28,6 +29,7 @@ struct relay {
     struct guest_stream *file; /* read, write: until on_close */
     struct cell *cell;         /* owned */
     struct dial *dial;         /* owned */
+    struct file_watch *watch;  /* owned */
     struct give *give;         /* owned */
     struct take *take;         /* owned */
     EVP_MD_CTX *digest;        /* owned: of a file's bytes */
@@ -361,6 +363,28 @@ static void begin_file(struct relay *r)
         finish(r, &err);
 }
 
+static bool watch_changes(void *arg, Cloche__V1__FileServiceWatchResponse *changes)
+{
+    struct relay *r = arg;
+    Cloche__V1__RelayRequest m = CLOCHE__V1__RELAY_REQUEST__INIT;
+    m.changes = changes;
+    return r->call && !rpc_call_is_full(r->call) && send_request(r, &m, NULL) == 0;
+}
+
+static void watch_end(void *arg, const struct cl_err *why)
+{
+    finish(arg, why);
+}
+
+static void begin_watch(struct relay *r)
+{
+    static const struct file_watch_events events = {watch_changes, watch_end};
+    struct cl_err err = {0};
+    cl_list_unlink(&r->unit_waiter.link);
+    if (file_watch_start(r->unit, r->what->watch, &events, r, &r->watch, &err) < 0)
+        finish(r, &err);
+}
+
 /* --- cells ------------------------------------------------------------------------------------ */
 
 static void cell_event(void *arg, const Cloche__V1__RunCodeResponse *event)
@@ -558,6 +582,9 @@ static void begin(struct relay *r)
     case CLOCHE__V1__OPEN_RELAY__WHAT_WRITE:
         begin_file(r);
         break;
+    case CLOCHE__V1__OPEN_RELAY__WHAT_WATCH:
+        begin_watch(r);
+        break;
     case CLOCHE__V1__OPEN_RELAY__WHAT_CELL:
         begin_cell(r);
         break;
@@ -581,7 +608,8 @@ static void on_kick(void *arg)
     struct relay *r = arg;
     if (r->done || !r->call)
         return;
-    bool waits = !r->exec && !r->file && !r->digest && !r->cell && !r->dial && !r->give && !r->take;
+    bool waits = !r->exec && !r->file && !r->digest && !r->cell && !r->dial && !r->watch &&
+                 !r->give && !r->take;
     if (waits)
         begin(r);
     else if (r->give)
@@ -592,7 +620,7 @@ static void on_kick(void *arg)
         pump_dial(r);
     else if (r->what->what_case == CLOCHE__V1__OPEN_RELAY__WHAT_ATTACH)
         pump_attach(r);
-    else if (!r->cell)
+    else if (!r->cell && !r->watch)
         drain_pending(r);
 }
 
@@ -625,6 +653,8 @@ static void on_drain(struct rpc_call *call, void *arg)
         cell_pause(r->cell, false);
     if (r->dial)
         dial_pause(r->dial, false);
+    if (r->watch)
+        file_watch_go_on(r->watch);
     cl_timer_start(&r->kick, 0);
 }
 
@@ -641,6 +671,7 @@ static void on_end(struct rpc_call *call, const struct cl_err *status, void *arg
         guest_stream_forget(r->file, "the client left");
     cell_free(r->cell);
     dial_free(r->dial);
+    file_watch_free(r->watch);
     give_free(r->give);
     take_free(r->take);
     if (r->unit)

@@ -34,6 +34,7 @@ enum {
      * all GUEST_STREAMS_MAX streams, and its owner could neither run nor stop anything. */
     UNIT_DIALS_MAX = 32,
     UNIT_DIALS_WAIT_MAX = 64, /* for one of these; each may hold a message of its client */
+    UNIT_WATCHES_MAX = 16,    /* folders of one sandbox */
     /* Under way on a worker.  Each may hold a copy of its sandbox's memory: without it one tenant
      * could make the host run out. */
     UNITS_FORKS_MAX = 16,
@@ -100,6 +101,7 @@ struct unit {
     struct cl_timer timer;               /* idle TTL, hard end, later the hour of output */
     unsigned users;                      /* relays and connections that hold it */
     unsigned n_dials;                    /* of those, open connections: no use by themselves */
+    unsigned n_watches;                  /* of those, watched folders: no use, either */
     struct cl_list dials_waiting; /* of struct unit_waiter, for their turn, first come first */
     unsigned n_dials_waiting;
     struct cl_list waiters; /* of struct unit_waiter: told at each change */

@@ -579,10 +579,10 @@ static bool any_exec_runs(const struct unit *u)
 }
 _Static_assert(offsetof(struct exec_slot, link) == 0, "any_exec_runs() relies on it");
 
-/* By more than open connections. */
+/* By more than open connections and watched folders. */
 static bool is_attended(const struct unit *u)
 {
-    return u->users > u->n_dials;
+    return u->users > u->n_dials + u->n_watches;
 }
 
 static bool is_used(const struct unit *u)
