@@ -21,7 +21,7 @@
 #include "base/own.h"
 #include "base/util.h"
 
-enum { COPY_STEP = 65536 };
+enum { COPY_STEP = 65536, TEMPORARY_HEX = 16 };
 
 void file_send_result(const struct file_plan *plan, const Cloche__V1__GuestFileResult *result)
 {
@@ -122,16 +122,26 @@ static bool is_committed(const struct file_plan *plan)
     return recv(plan->ctl, &word, 1, 0) == 1;
 }
 
+#define TEMPORARY_HEAD ".cloche-"
+#define TEMPORARY_TAIL ".tmp"
+
+bool file_is_temporary(const char *name)
+{
+    size_t head = strlen(TEMPORARY_HEAD), tail = strlen(TEMPORARY_TAIL), n = strlen(name);
+    return n == head + TEMPORARY_HEX + tail && memcmp(name, TEMPORARY_HEAD, head) == 0 &&
+           memcmp(name + n - tail, TEMPORARY_TAIL, tail) == 0;
+}
+
 static int temporary_name(const char *path, char out[static PATH_MAX])
 {
-    char copy[PATH_MAX], hex[17];
-    uint8_t noise[8];
+    char copy[PATH_MAX], hex[TEMPORARY_HEX + 1];
+    uint8_t noise[TEMPORARY_HEX / 2];
     if (strlen(path) >= sizeof copy)
         return ENAMETOOLONG;
     memcpy(copy, path, strlen(path) + 1);
     cl_random(noise, sizeof noise);
     cl_hex(noise, sizeof noise, hex);
-    int n = snprintf(out, PATH_MAX, "%s/.cloche-%s.tmp", dirname(copy), hex);
+    int n = snprintf(out, PATH_MAX, "%s/" TEMPORARY_HEAD "%s" TEMPORARY_TAIL, dirname(copy), hex);
     return n < 0 || n >= PATH_MAX ? ENAMETOOLONG : 0;
 }
 

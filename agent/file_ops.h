@@ -7,6 +7,8 @@
 #ifndef CL_AGENT_FILE_OPS_H
 #define CL_AGENT_FILE_OPS_H
 
+#include <stdbool.h>
+
 #include "cloche/v1/guest.pb-c.h"
 
 enum {
@@ -24,6 +26,9 @@ struct file_plan {
 
 /* Send one result; nobody is left to hear of a failure, so that ends the process. */
 void file_send_result(const struct file_plan *plan, const Cloche__V1__GuestFileResult *result);
+
+/* Is that the name of a file that a write has not finished? */
+bool file_is_temporary(const char *name);
 
 /* helper_fn; arg is a struct file_plan. */
 void file_ops_run(void *plan);

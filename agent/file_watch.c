@@ -85,18 +85,25 @@ static bool full_path(const struct watching *w, const char *path, char out[stati
     return n > 0 && n < PATH_MAX;
 }
 
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 static void note(struct watching *w, Cloche__V1__GuestChangeKind kind, const char *path)
 {
+    if (file_is_temporary(name_of(path)))
+        return;
     struct change *c = &w->changes[w->n_changes++];
     char full[PATH_MAX];
-    const char *name = strrchr(path, '/');
     cloche__v1__guest_change__init(&c->message);
     text_escape(path, c->path, sizeof c->path);
     c->message.kind = kind;
     c->message.path = c->path;
     if (w->plan->op->with_entries && full_path(w, path, full) &&
         file_entry_read(AT_FDCWD, full, &c->entry) == 0) {
-        file_entry_name(&c->entry, name ? name + 1 : path);
+        file_entry_name(&c->entry, name_of(path));
         c->message.entry = &c->entry.message;
     }
     w->bytes +=

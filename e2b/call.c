@@ -90,6 +90,20 @@ void e2b_begin(struct e2b_call *c, const char *type)
     arm(c);
 }
 
+void e2b_begin_messages(struct e2b_call *c, e2b_run_fn *beat)
+{
+    uint64_t every_s = c->in.keepalive ? strtoull(c->in.keepalive, NULL, 10) : 0;
+    c->keepalive_ns = CL_MIN(every_s, (uint64_t)E2B_LIFE_S) * CL_NS_PER_S;
+    c->beat = beat;
+    e2b_begin(c, "application/connect+json");
+}
+
+uint64_t e2b_limit_ns(const struct e2b_call *c)
+{
+    uint64_t ms = c->in.connect_timeout ? strtoull(c->in.connect_timeout, NULL, 10) : 0;
+    return ms > 0 && ms < E2B_LIFE_S * UINT64_C(1000) ? ms * CL_NS_PER_MS : E2B_LIFE_NS;
+}
+
 void e2b_send(struct e2b_call *c, const void *data, size_t n, struct rpc_call *rpc)
 {
     if (n > 0)
@@ -560,6 +574,7 @@ int e2b_server_new(const struct e2b_server_conf *conf, struct e2b_server **ret_s
         return cl_fail(err, CL_E_NOMEM, 0, "E2B's API");
     s->conf = *conf;
     cl_list_init(&s->calls);
+    cl_list_init(&s->watchers);
     *ret_server = s;
     return 0;
 }
@@ -570,6 +585,7 @@ void e2b_server_free(struct e2b_server *s)
         return;
     CL_LIST_FOREACH (it, &s->calls)
         die(CL_LIST_ENTRY(it, struct e2b_call, link));
+    e2b_watchers_free(s);
     OPENSSL_cleanse(s->conf.secret, sizeof s->conf.secret);
     cl_free(s);
 }

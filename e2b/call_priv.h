@@ -37,6 +37,7 @@ struct e2b_server {
     struct e2b_server_conf conf;
     struct cl_list calls;
     size_t n_calls;
+    struct cl_list watchers; /* of watch.c */
 };
 
 struct e2b_call {
@@ -88,6 +89,10 @@ int e2b_fail_invalid(struct e2b_call *c, const char *what);
  */
 
 void e2b_begin(struct e2b_call *c, const char *type);
+/* Of Connect envelopes; `beat` is sent as often as the client wants it. */
+void e2b_begin_messages(struct e2b_call *c, e2b_run_fn *beat);
+/* How long the client wants it to take at most. */
+uint64_t e2b_limit_ns(const struct e2b_call *c);
 /* `rpc` is where it comes from: not read while the client does not read. */
 void e2b_send(struct e2b_call *c, const void *data, size_t n, struct rpc_call *rpc);
 /* One Connect envelope; takes the reference. */
@@ -141,6 +146,9 @@ static inline const char *e2b_text(const struct e2b_call *c, const char *name)
     return mcp_json_text(c->body, name);
 }
 
+/* An EntryInfo of envd's. */
+struct Cloche__V1__FileInfo;
+json_t *e2b_entry(const struct Cloche__V1__FileInfo *f, const char *path);
 /* "/home/user/a" for "a": as the guest's own working folder would.  -1: too long. */
 int e2b_path(const struct e2b_call *c, const char *path, char *out, size_t size) CL_MUST;
 /* Environment of an object {name: value}, behind that of the grant; freed with e2b_env_free(). */
@@ -166,6 +174,8 @@ e2b_run_fn e2b_snapshot_create, e2b_snapshot_list, e2b_snapshot_delete;
 e2b_run_fn e2b_process_start, e2b_process_connect, e2b_process_list, e2b_process_signal,
     e2b_process_input, e2b_process_close, e2b_process_update;
 e2b_run_fn e2b_folder_stat, e2b_folder_list, e2b_folder_make, e2b_folder_move, e2b_folder_remove;
+e2b_run_fn e2b_folder_watch, e2b_watcher_create, e2b_watcher_events, e2b_watcher_remove;
+void e2b_watchers_free(struct e2b_server *s);
 e2b_run_fn e2b_file_read, e2b_file_write;
 e2b_run_fn e2b_code_run, e2b_context_list, e2b_context_create, e2b_context_delete,
     e2b_context_restart;

@@ -78,7 +78,7 @@ static json_t *owner_of(uint32_t id)
     return json_string(id == 0 ? "root" : id == 1000 ? "user" : text);
 }
 
-static json_t *entry_of(const Cloche__V1__FileInfo *f, const char *path)
+json_t *e2b_entry(const Cloche__V1__FileInfo *f, const char *path)
 {
     char permissions[11], size[24], when[CL_RFC3339_LEN];
     permissions_of(f, permissions);
@@ -120,7 +120,7 @@ static void on_stat(struct e2b_call *c, const ProtobufCMessage *reply, const str
     else
         e2b_reply(c, 200,
                   json_pack("{s:o}", "entry",
-                            entry_of(((const Cloche__V1__StatResponse *)reply)->file, w->path)));
+                            e2b_entry(((const Cloche__V1__StatResponse *)reply)->file, w->path)));
 }
 
 void e2b_folder_stat(struct e2b_call *c)
@@ -244,7 +244,7 @@ static bool add_files(struct folder *w, const Cloche__V1__FileServiceListRespons
             continue; /* it could not be named in a request either */
         if (json_array_size(w->entries) == ENTRIES_MAX)
             return false;
-        (void)json_array_append_new(w->entries, entry_of(f, path));
+        (void)json_array_append_new(w->entries, e2b_entry(f, path));
         if (f->type == CLOCHE__V1__FILE_TYPE__FILE_TYPE_DIRECTORY && w->depth < w->wanted)
             put_off(w, path);
     }

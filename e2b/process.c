@@ -135,28 +135,19 @@ static void on_detached(struct e2b_call *c, const ProtobufCMessage *reply, const
 /* --- starting and following ---------------------------------------------------------------------
  */
 
-static uint64_t limit_ns(const struct e2b_call *c)
-{
-    uint64_t ms = c->in.connect_timeout ? strtoull(c->in.connect_timeout, NULL, 10) : 0;
-    return ms > 0 && ms < E2B_LIFE_S * UINT64_C(1000) ? ms * CL_NS_PER_MS : E2B_LIFE_NS;
-}
-
 static void follow(struct e2b_call *c)
 {
     static const struct e2b_method attach = E2B_RPC("ExecService", "Attach", attach_response);
     const struct process *w = c->work;
     Cloche__V1__AttachRequest m = CLOCHE__V1__ATTACH_REQUEST__INIT;
-    uint64_t every_s = c->in.keepalive ? strtoull(c->in.keepalive, NULL, 10) : 0;
     m.sandbox_id = c->grant->sandbox;
     m.exec_id = e2b_pb(w->exec_id);
-    c->keepalive_ns = CL_MIN(every_s, (uint64_t)E2B_LIFE_S) * CL_NS_PER_S;
-    c->beat = beat;
-    e2b_begin(c, "application/connect+json");
+    e2b_begin_messages(c, beat);
     say(c, "start", json_pack("{s:I}", "pid", (json_int_t)pid_of(w->exec_id)), NULL);
     (void)!e2b_ask(c,
                    &(struct e2b_ask){.method = &attach,
                                      .request = &m.base,
-                                     .timeout_ns = limit_ns(c) + GRACE_S * CL_NS_PER_S,
+                                     .timeout_ns = e2b_limit_ns(c) + GRACE_S * CL_NS_PER_S,
                                      .on_message = on_event,
                                      .on_end = on_detached},
                    NULL);
@@ -219,7 +210,7 @@ static int ask_start(struct e2b_call *c, Cloche__V1__Command *command, struct cl
     command->n_env = env.n;
     command->cwd = e2b_pb(mcp_json_text(process, "cwd"));
     command->user = e2b_pb(c->user);
-    command->timeout_ns = limit_ns(c);
+    command->timeout_ns = e2b_limit_ns(c);
     w->is_pty = read_size(json_object_get(c->body, "pty"), &size);
     command->pty = w->is_pty ? &size : NULL;
     command->open_stdin = w->is_pty || !json_is_false(json_object_get(c->body, "stdin"));

@@ -83,6 +83,14 @@ function fetchPort() { // the name leads to this machine, whatever the resolver 
 }
 while (!(out.host = await fetchPort()).startsWith('200')) await new Promise((done) => setTimeout(done, 200))
 await server.kill()
+await s.files.makeDir('watched/deep')
+const events = []
+const watch = await s.files.watchDir('watched', (e) => events.push([e.type, e.name]), { recursive: true })
+await s.files.write('watched/deep/a', 'hello')
+await s.commands.run('chmod 600 watched/deep/a; mv watched/deep/a watched/b; echo more >> watched/b; rm watched/b; mkdir watched/end')
+while (!events.some((e) => e[1] === 'end')) await new Promise((done) => setTimeout(done, 50))
+out.watched = events
+await watch.stop()
 out.pause = [await s.pause(), await s.pause()]
 out.paused = [(await s.getInfo()).state, await s.isRunning(), await states('paused'), await states('running'), await states('running', 'paused')]
 out.atRest = [await caught(s.commands.run('true')), await caught(s.files.read('/tmp/kept')), await caught(s.runCode('kept'))].map((e) => e?.split(':')[0])

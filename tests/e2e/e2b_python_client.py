@@ -2,6 +2,7 @@
 
 usage: e2b_python_client.py TEMPLATE      (run by e2e_e2b.py with the tools' venv; E2B_* say where)
 """
+import asyncio
 import hashlib
 import http.client
 import io
@@ -13,7 +14,7 @@ import sys
 import time
 import urllib.parse
 
-from e2b import (CommandExitException, FileNotFoundException, NotFoundException, PtySize, Sandbox, SandboxException, SandboxNotFoundException,
+from e2b import (AsyncSandbox, CommandExitException, FileNotFoundException, NotFoundException, PtySize, Sandbox, SandboxException, SandboxNotFoundException,
                  SandboxQuery, SandboxState, TimeoutException)
 from e2b_code_interpreter import Sandbox as CodeSandbox
 
@@ -74,7 +75,51 @@ def files(s, out):
     out["info"] = [s.files.get_info("moved.txt").size, s.files.get_info("moved.txt").permissions, s.files.get_info("moved.txt").owner]
     s.files.remove("moved.txt")
     out["gone"] = bool(caught(FileNotFoundException, s.files.read, "moved.txt"))
-    out["unwatched"] = caught(Exception, s.files.watch_dir, "/home/user")
+
+
+CHANGES = "chmod 600 watched/deep/a; mv watched/deep/a watched/b; echo more >> watched/b; rm watched/b; mkdir watched/end"
+
+
+def told(events):
+    return [[e.type.value, e.name] for e in events]
+
+
+def watching(s, out):
+    """By polling, as the SDK without async does."""
+    s.files.make_dir("watched/deep")
+    w = s.files.watch_dir("watched", recursive=True, include_entry=True)
+    s.files.write("watched/deep/a", "hello")
+    s.commands.run(CHANGES)
+    events = []
+    while not any(e.name == "end" for e in events):
+        events += w.get_new_events()
+    out["watched"] = told(events)
+    out["watched_entry"] = [(e.entry.path, e.entry.size) for e in events if e.name == "deep/a" and e.entry][:1]
+    out["watch_quiet"] = told(w.get_new_events())
+    w.stop()
+    out["watch_stopped"] = [bool(caught(SandboxException, w.get_new_events)), bool(caught(SandboxException, s.files.watch_dir, "none"))]
+    gone = s.files.watch_dir("watched/deep")
+    s.files.remove("watched")
+    while not (why := caught(SandboxException, gone.get_new_events)):
+        time.sleep(0.1)
+    out["watch_gone"] = why
+
+
+async def watching_async(box, out):
+    s, events, ends = await AsyncSandbox.connect(box), [], []
+    await s.files.make_dir("watched/deep")
+    w = await s.files.watch_dir("watched", events.append, ends.append, recursive=True)
+    await s.files.write("watched/deep/a", "hello")
+    await s.commands.run(CHANGES)
+    while not any(e.name == "end" for e in events):
+        await asyncio.sleep(0.05)
+    out["watched_async"] = told(events)
+    await w.stop()
+    short = await s.files.watch_dir("watched", events.append, ends.append, timeout=1)
+    while len(ends) < 2:
+        await asyncio.sleep(0.05)
+    out["watch_ends"] = [type(e).__name__ for e in ends]
+    await short.stop()
 
 
 def large(s, out):
@@ -212,8 +257,9 @@ def ports(template, out):
 def main(template):
     out = {}
     with CodeSandbox.create(template=template, timeout=300, metadata={"userId": "a b/ü"}, envs={"OF_BOX": "a"}) as s:
-        for part in (commands, files, large, boxes, code):
+        for part in (commands, files, watching, large, boxes, code):
             part(s, out)
+        asyncio.run(watching_async(s.sandbox_id, out))
     out["dead"] = [s.is_running(), s.kill(), caught(Exception, s.commands.run, "true")]
     out["dead_write"] = [caught(Exception, s.files.write, "x", body) for body in (bytes(50 << 20), io.BytesIO(bytes(50 << 20)))]
     with CodeSandbox.create(template=template, timeout=300, metadata={"userId": "a b/ü"}) as s:

@@ -38,6 +38,15 @@ def sdk(c, key, *argv):
     return json.loads(done.stdout.strip().splitlines()[-1]) if done.returncode == 0 else {}
 
 
+CHANGES = [["create", "deep/a"], ["chmod", "deep/a"], ["rename", "deep/a"], ["create", "b"], ["write", "b"], ["remove", "b"], ["create", "end"]]
+
+
+def in_order(told, want):
+    """All of `want` is told, in that order; more may be between them."""
+    rest = iter(told or ())
+    return all(any(t == w for t in rest) for w in want)
+
+
 def agree(seen, want):
     for what, value in want.items():
         equal(what, seen.get(what), value)
@@ -54,6 +63,7 @@ def python_sdk(c):
         "many": ["/home/user/m1 ü.txt", "/home/user/d/m2.txt"], "names": ["1", "2"], "empty": ["empty", ""],
         "large": [[True, True]] * 2, "two": [["/home/user/large/a", "/home/user/large/b"], f"{40 << 20}\n"],
         "list": [["b", "dir"]], "deep": ["/home/user/a/b", "/home/user/a/b/c.txt"], "exists": [True, False], "make": [True, False],
+        "watched_entry": [["/home/user/watched/deep/a", 5]], "watch_quiet": [], "watch_stopped": [True, True], "watch_ends": ["NoneType", "TimeoutException"],
         "rename": "/home/user/moved.txt", "info": [5, "-rw-r--r--", "user"], "gone": True,
         "running": True, "info_of_box": [True, {"userId": "a b/ü"}, True, "running"], "longer": True, "connect": "1", "found": True,
         "not_found": True, "unknown": True,
@@ -64,8 +74,10 @@ def python_sdk(c):
         "idle": ["paused", {"on_timeout": "pause", "auto_resume": False}, "a file"],
         "auto_resume": ["paused", {"on_timeout": "pause", "auto_resume": True}, "a file", "on\n", "running"],
         "public": [[200, "hello"], [200, "hello"], 502], "private": [[401, ""], [200, "hello"], [401, ""]]})
-    for what in ("unwatched", "not_without_memory"):
-        check(f"what is not there says so: {what}", "not served" in str(seen.get(what)), seen.get(what))
+    check("what is not there says so", "not served" in str(seen.get("not_without_memory")), seen.get("not_without_memory"))
+    for how in ("watched", "watched_async"):
+        check(f"{how}: what changes in a folder, in order", in_order(seen.get(how), CHANGES), seen.get(how))
+    check("a folder that goes away is said", "No such file" in str(seen.get("watch_gone")), seen.get("watch_gone"))
     check("a sandbox that is gone is known to be gone", seen.get("dead", [0])[:2] == [False, False] and "sandbox was" in str(seen["dead"][2]), seen.get("dead"))
     check("… and not only when it was sent a large file", all("sandbox was" in str(x) for x in seen.get("dead_write", [0])), seen.get("dead_write"))
 
@@ -83,6 +95,7 @@ def javascript_sdk(c):
         "connect": "hello", "pause": [True, False], "paused": ["paused", False, ["paused"], [], ["paused"]], "atRest": ["SandboxNotFoundError", "TimeoutError", "TimeoutError"],
         "resumed": ["42", "a file", True, True, "running"], "again": [True, True, False], "pauseOfNothing": "SandboxNotFoundError",
         "dead": [False, False, False], "host": "200 hello"})
+    check("what changes in a folder, in order", in_order(seen.get("watched"), CHANGES), seen.get("watched"))
     check("a file that is not there", "FileNotFoundError" in str(seen.get("gone")), seen.get("gone"))
     check("a command that runs can be killed", seen.get("killed", [False])[0])
 

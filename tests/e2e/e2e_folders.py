@@ -91,6 +91,11 @@ def folders_below_it(c):
     check("links are not followed", w.has((CREATED, "link"), (CREATED, "other/last")) and not any(p.endswith("/g") for _, p in w.seen()), w.seen())
     check("none is missed of many that come fast", w.has(*((CREATED, f"t/{i}/x/f") for i in range(300)), seconds=30), len(w.changes))
     equal("nothing was lost", w.lost, False)
+    before = len(w.changes)
+    c.admin.files.Write(iter([pb.WriteRequest(sandbox_id=box.id, path="other/written", data=b"7", commit=True)]))
+    sh(box, "touch other/seal")
+    check("a file that is uploaded is there at once, whole", w.has((CREATED, "other/seal")) and w.seen()[before] == (CREATED, "other/written") and w.changes[before].info.size == 1, w.changes[before:])
+    check("… and no other name of it was ever told", not any(".cloche" in p for _, p in w.seen()), w.seen()[before:])
     w.leave()
     box.kill()
 
