@@ -9,6 +9,7 @@
 #include "worker/cell.h"
 #include "worker/command.h"
 #include "worker/file_info.h"
+#include "worker/guest_env.h"
 
 enum { FILES_PER_ANSWER = 1000, COUNTS_WAIT_S = 5 };
 
@@ -288,6 +289,7 @@ static int run_context(struct commands *c, struct unit *u, const Cloche__V1__Exe
 {
     static const struct guest_stream_events events = {context_frame, file_room, file_close};
     const Cloche__V1__ContextCommand *x = cmd->context;
+    struct guest_env env;
     struct waiting *w;
     if (unit_begin_code(u, err) < 0)
         return -1;
@@ -297,16 +299,12 @@ static int run_context(struct commands *c, struct unit *u, const Cloche__V1__Exe
     op.language = (Cloche__V1__GuestLanguage)x->language; /* the same numbers */
     op.cwd = x->cwd;
     op.contexts_max = x->contexts_max;
-    Cloche__V1__GuestEnv *rows = cl_zalloc_array(x->n_env + 1, sizeof *rows);
-    op.env = cl_zalloc_array(x->n_env + 1, sizeof *op.env);
-    int rc = rows && op.env ? waiting_new(c, u, cmd->request, &w, err)
-                            : cl_fail(err, CL_E_NOMEM, 0, "environment");
-    for (size_t i = 0; rc == 0 && i < x->n_env; i++) {
-        cloche__v1__guest_env__init(&rows[i]);
-        rows[i].name = x->env[i]->name;
-        rows[i].value = x->env[i]->value;
-        op.env[op.n_env++] = &rows[i];
-    }
+    if (guest_env_init(&env, x->n_env, err) < 0)
+        return -1;
+    guest_env_add_all(&env, x->env, x->n_env);
+    op.env = env.list;
+    op.n_env = env.n;
+    int rc = waiting_new(c, u, cmd->request, &w, err);
     GUEST_FRAME(frame, 0, CONTEXT_OP, context_op, &op);
     if (rc == 0) {
         (void)snprintf(w->about, sizeof w->about, "%.40s", x->context_id);
@@ -314,8 +312,7 @@ static int run_context(struct commands *c, struct unit *u, const Cloche__V1__Exe
         if (rc < 0)
             waiting_free(w);
     }
-    cl_free(rows);
-    cl_free(op.env);
+    guest_env_fini(&env);
     return rc;
 }
 

@@ -9,6 +9,7 @@
 #include "proto/copy.h"
 #include "proto/guest_frame.h"
 #include "worker/exec.h"
+#include "worker/guest_env.h"
 
 struct exec {
     char id[CL_ID_MAX];
@@ -163,44 +164,18 @@ static void on_limit(void *arg)
         guest_stream_reset(e->stream, "time limit");
 }
 
-/* A process's environment as the guest protocol wants it. */
-struct env {
-    Cloche__V1__GuestEnv *rows, **list; /* owned */
-    size_t n;
-};
-
-static void env_add(struct env *env, const char *name, const char *value)
-{
-    Cloche__V1__GuestEnv *row = &env->rows[env->n];
-    cloche__v1__guest_env__init(row);
-    row->name = (char *)(uintptr_t)name;
-    row->value = (char *)(uintptr_t)value;
-    env->list[env->n++] = row;
-}
-
-static void env_fini(struct env *env)
-{
-    cl_free(env->rows);
-    cl_free(env->list);
-}
-
 /* The command's own variables last, so that they win. */
-static int env_build(struct env *env, const Cloche__V1__Command *c, const char *traceparent,
+static int build_env(struct guest_env *env, const Cloche__V1__Command *c, const char *traceparent,
                      struct cl_err *err)
 {
     enum { OURS = 2 };
-    *env = (struct env){.rows = cl_zalloc_array(c->n_env + OURS, sizeof *env->rows),
-                        .list = cl_zalloc_array(c->n_env + OURS, sizeof *env->list)};
-    if (!env->rows || !env->list) {
-        env_fini(env);
-        return cl_fail(err, CL_E_NOMEM, 0, "environment");
-    }
+    if (guest_env_init(env, c->n_env + OURS, err) < 0)
+        return -1;
     if (c->pty)
-        env_add(env, "TERM", c->pty->term[0] ? c->pty->term : "xterm-256color");
+        guest_env_add(env, "TERM", c->pty->term[0] ? c->pty->term : "xterm-256color");
     if (traceparent && traceparent[0])
-        env_add(env, "TRACEPARENT", traceparent);
-    for (size_t i = 0; i < c->n_env; i++)
-        env_add(env, c->env[i]->name, c->env[i]->value);
+        guest_env_add(env, "TRACEPARENT", traceparent);
+    guest_env_add_all(env, c->env, c->n_env);
     return 0;
 }
 
@@ -211,8 +186,8 @@ static int open_stream(struct exec *e, const struct exec_options *o, struct cl_e
     const Cloche__V1__Command *c = e->command;
     Cloche__V1__GuestExec x = CLOCHE__V1__GUEST_EXEC__INIT;
     Cloche__V1__GuestResize size = CLOCHE__V1__GUEST_RESIZE__INIT;
-    struct env env;
-    if (env_build(&env, c, o->traceparent, err) < 0)
+    struct guest_env env;
+    if (build_env(&env, c, o->traceparent, err) < 0)
         return -1;
     if (c->pty) {
         size.rows = c->pty->rows;
@@ -231,7 +206,7 @@ static int open_stream(struct exec *e, const struct exec_options *o, struct cl_e
     x.no_stdin = !c->open_stdin && !c->pty;
     GUEST_FRAME(frame, 0, EXEC, exec, &x);
     int rc = guest_open(o->guest, &frame, &stream_events, e, &e->stream, err);
-    env_fini(&env);
+    guest_env_fini(&env);
     if (rc < 0)
         return -1;
     e->stream_id = guest_stream_id(e->stream);
