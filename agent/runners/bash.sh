@@ -39,8 +39,8 @@ __cloche_next() {
 
 __cloche_done() {
     __cloche_status=$1 __cloche_running=
-    __cloche_end $(($1 == 0 ? 1 : 2)) "$1"
+    __cloche_end "$(($1 == 0 ? 1 : 2))" "$1"
 }
 
-exec < <(trap '' INT; exec yes '__cloche_next; eval "$__cloche_code" 3>&- </dev/null; __cloche_done $?')
+exec < <(trap '' INT; exec yes '__cloche_next; eval "$__cloche_code" 3>&- </dev/null; __cloche_done "$?"')
 printf '\x00\x00\x00\x00\x01' >&3

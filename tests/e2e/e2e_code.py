@@ -298,6 +298,8 @@ def bash(c):
     equal("a loop is interrupted", run("while :; do :; done", timeout=0.5).outcome, "TIMED_OUT")
     equal("state is kept", bytes(run("echo $x").out), b"42\n")
     equal("stdin is empty", bytes(run("read -r v || echo none").out), b"none\n")
+    run("IFS=0123456789")
+    equal("any IFS is the cell's own", (run("false").ended.exit_code, bytes(run("echo \"$?\"; unset IFS").out)), (1, b"1\n"))
     gone = run("exit 3")
     equal("exit ends the interpreter", (gone.outcome, gone.ended.exit_code), ("EXITED", 3))
     check("the next cell has a fresh one", run("echo ${x-unset}").out == b"unset\n")
