@@ -335,18 +335,15 @@ static int answer_cell(struct context *c, Cloche__V1__GuestCellEnded *body, stru
 /* All of it or nothing.  An interpreter that reads no more keeps what came before. */
 static int queue_code(struct context *c, const Cloche__V1__GuestCell *cell, struct cl_err *err)
 {
-    enum { HEAD_TEXT = 64 };
-    char line[HEAD_TEXT];
     uint32_t count = c->life == LIFE_ALIVE ? c->count : 0;
-    size_t n = strlen(cell->code);
-    int head = snprintf(line, sizeof line, "%s %" PRIu32 " %zu\n", cell->warm_up ? "warm" : "run",
-                        count + !cell->warm_up, n);
-    if (cl_buf_reserve(&c->in, (size_t)head + n, err) < 0)
-        return -1;
-    memcpy(c->in.data + c->in.len, line, (size_t)head);
-    memcpy(c->in.data + c->in.len + head, cell->code, n);
-    c->in.len += (size_t)head + n;
-    return 0;
+    size_t before = c->in.len, n = strlen(cell->code);
+    if (cell_env_write(cell, &c->in, err) == 0 &&
+        cl_buf_printf(&c->in, err, "%s %" PRIu32 " %zu\n", cell->warm_up ? "warm" : "run",
+                      count + !cell->warm_up, n) == 0 &&
+        cl_buf_append(&c->in, cell->code, n, err) == 0)
+        return 0;
+    c->in.len = before;
+    return -1;
 }
 
 static int send_started(struct context *c, struct chan *chan, struct cl_err *err)
@@ -362,10 +359,14 @@ static int send_started(struct context *c, struct chan *chan, struct cl_err *err
 int context_run(struct context *c, uint64_t stream, const Cloche__V1__GuestCell *cell,
                 struct gate *gate, struct chan *chan, struct cl_err *err)
 {
+    const char *why;
     if (c->cell.runs)
         return refuse_cell(stream, EBUSY, "the context runs another cell", gate, chan, err);
     if (strlen(cell->code) > CONTEXT_CODE_MAX)
         return refuse_cell(stream, E2BIG, "more than 1 MiB of code", gate, chan, err);
+    int bad = cell_env_check(cell, c->language->id, &why);
+    if (bad)
+        return refuse_cell(stream, bad, why, gate, chan, err);
     if (queue_code(c, cell, NULL) < 0)
         return refuse_cell(stream, EBUSY, "the interpreter takes no code", gate, chan, err);
     bool waits = c->life != LIFE_ALIVE;

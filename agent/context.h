@@ -14,6 +14,7 @@
 #ifndef CL_AGENT_CONTEXT_H
 #define CL_AGENT_CONTEXT_H
 
+#include "agent/cell_env.h"
 #include "agent/chan.h"
 #include "agent/gate.h"
 #include "agent/room.h"
@@ -21,8 +22,8 @@
 
 enum {
     CONTEXT_ID_MAX = 41,
-    /* Code, and the lines of a few claims. */
-    CONTEXT_IN_MAX = 1024 * 1024 + 8192,
+    /* Code, its variables, and the lines of a few claims. */
+    CONTEXT_IN_MAX = 1024 * 1024 + CELL_ENV_MAX + 8192,
     CONTEXT_CODE_MAX = 1024 * 1024,
     CONTEXT_CWD_MAX = 1024, /* so that a list of all contexts fits one frame */
     /* argv, cwd, environment as they are kept for a restart. */

@@ -54,7 +54,8 @@ static int send_hello(struct serve *s, struct cl_err *err)
 {
     static char pty[] = "pty", root[] = "userns-root", again[] = "identity-again";
     static char code[] = "code", watch[] = "watch", dial[] = "dial", hold[] = "hold";
-    char *features[] = {pty, root, again, code, watch, dial, hold};
+    static char cell_env[] = "cell-env";
+    char *features[] = {pty, root, again, code, watch, dial, hold, cell_env};
     char build[] = CLOCHE_VERSION "+" AGENT_SOURCE_DIGEST;
     Cloche__V1__GuestHello body;
     cloche__v1__guest_hello__init(&body);

@@ -9,7 +9,8 @@
  *   ENDED   1 byte outcome (CODE_OK ...), 4 bytes little-endian exit status
  *
  * The other way there are lines: "run COUNT BYTES\n" or "warm COUNT BYTES\n" and that much code,
- * "seed HEX\n".
+ * "env BYTES\n" and that much NAME=VALUE before it for each variable of that cell, "seed HEX\n".
+ *
  * Pure: no I/O, no log.  The frames come from user code's own process: whatever they hold, the
  * reader stays within its bounds, and hands large payloads on in pieces rather than hold them.
  */

@@ -146,8 +146,22 @@ function run(code, number) {
   });
 }
 
+// --- variables of one cell ----------------------------------------------------------------------
+const { env } = process; // user code may give process.env another meaning
+
+// Set these, undefined = delete; what puts back what was there.
+function exchange(variables) {
+  const before = new Map();
+  for (const [name, value] of variables) {
+    before.set(name, Object.hasOwn(env, name) ? env[name] : undefined);
+    if (value === undefined) delete env[name];
+    else env[name] = value;
+  }
+  return before;
+}
+
 // --- the loop -----------------------------------------------------------------------------------
-let input = Buffer.alloc(0), working = false;
+let input = Buffer.alloc(0), working = false, variables = new Map();
 async function take() {
   if (working) return;
   working = true;
@@ -155,11 +169,19 @@ async function take() {
     const end = input.indexOf(10);
     if (end < 0) break;
     const [verb, number, bytes] = input.subarray(0, end).toString().split(' ');
-    const need = verb === 'seed' ? 0 : Number(bytes);
+    const need = verb === 'seed' ? 0 : Number(verb === 'env' ? number : bytes);
     if (input.length < end + 1 + need) break;
-    const code = input.subarray(end + 1, end + 1 + need).toString();
+    const text = input.subarray(end + 1, end + 1 + need).toString();
     input = input.subarray(end + 1 + need);
-    if (verb !== 'seed') await run(code, verb === 'run' ? Number(number) : 0);
+    if (verb === 'env') {
+      const at = text.indexOf('=');
+      variables.set(text.slice(0, at), text.slice(at + 1));
+    } else if (verb !== 'seed') {
+      const before = exchange(variables);
+      await run(text, verb === 'run' ? Number(number) : 0);
+      exchange(before);
+      variables = new Map();
+    }
   }
   working = false;
 }

@@ -411,11 +411,28 @@ def reseed(text):
         loaded("ssl").RAND_add(seed, 32.0)
 
 
-def run_cell(wire, engine, code, count):
+environ = os.environb  # user code may give os.environ another meaning
+
+
+def exchange(variables):
+    """Set these, None = unset; what puts back what was there."""
+    before = {name: environ.get(name) for name in variables}
+    for name, value in variables.items():
+        if value is None:
+            environ.pop(name, None)
+            os.unsetenv(name)  # also what os.putenv() set
+        else:
+            environ[name] = value
+    return before
+
+
+def run_cell(wire, engine, code, count, variables):
     names = engine.names() if count == 0 else None
+    before = exchange(variables)
     good = engine.run(code, count)
     if os.getpid() != wire.pid:
         os._exit(0)  # a fork that ran past the end of its cell
+    exchange(before)
     if names is not None:
         engine.forget(names)
     if good:
@@ -436,13 +453,18 @@ def main():
     gc.collect()
     gc.freeze()  # what is here now stays; a clone need not touch its pages to find out
     wire.send(READY)
+    variables = {}  # of the next cell
     while line := wire.reader.readline():
         verb, *rest = line.split()
         if verb == b"seed":
             reseed(rest[0].decode())
+        elif verb == b"env":
+            name, _, value = wire.reader.read(int(rest[0])).partition(b"=")
+            variables[name] = value
         else:
             code = wire.reader.read(int(rest[1])).decode()
-            run_cell(wire, engine, code, int(rest[0]) if verb == b"run" else 0)
+            run_cell(wire, engine, code, int(rest[0]) if verb == b"run" else 0, variables)
+            variables = {}
 
 
 main()

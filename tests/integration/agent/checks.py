@@ -408,6 +408,40 @@ def sparse_signals_and_strange_frames_are_harmless(g):
     expect(g.finish(stream)[1] == b"ok")
 
 
+# --- cells ---------------------------------------------------------------------------------------
+def cell(g, code, env=(), context="bash", timeout=60):
+    """(ended, stdout)"""
+    stream, out = g.open_stream(), b""
+    g.auto_window.add(stream)
+    g.send(stream, cell=pb.GuestCell(id=context, language=pb.GUEST_LANGUAGE_BASH, code=code, env=[pb.GuestEnv(name=k, value=v) for k, v in dict(env).items()]))
+    while True:
+        frame = g.take(stream, timeout)
+        kind = frame.WhichOneof("body")
+        if kind == "cell_ended":
+            return frame.cell_ended, out
+        if kind == "data" and frame.data.channel == OUT:
+            out += frame.data.bytes
+
+
+@check
+def a_cell_has_variables_of_its_own(g):
+    value = "q'$(x)`\\\n\tü "
+    ended, out = cell(g, 'printf %s "$A"; A=mine', {"A": value})
+    expect(ended.end == pb.GUEST_CELL_END_OK and out.decode() == value, ended, out)
+    expect(cell(g, "echo ${A-unset}")[1] == b"unset\n")
+    expect(cell(g, "echo ${#A}", {"A": "x" * (65536 - 11)})[1] == b"65525\n")
+
+
+@check
+def variables_that_cannot_be_refuse_the_cell_alone(g):
+    begun = cell(g, "true")[0].execution_count
+    for env, number in (({"": "1"}, 22), ({"A=B": "1"}, 22), ({"a.b": "1"}, 22), ({"A": "x" * (65536 - 10)}, 7)):
+        ended = cell(g, "echo ran", env)[0]
+        expect(ended.end == pb.GUEST_CELL_END_REFUSED and ended.error_number == number, ended)
+    ended, out = cell(g, 'echo "$A"', {"A": "1"})
+    expect(ended.execution_count == begun + 1 and out == b"1\n", ended, out)
+
+
 # --- files ---------------------------------------------------------------------------------------
 KIND = {name: getattr(pb, "GUEST_FILE_KIND_" + name) for name in ("READ", "WRITE", "LIST", "STAT", "MKDIR", "REMOVE", "RENAME")}
 
@@ -808,6 +842,7 @@ def started():
     hello = guest.hello()
     print("hello after %.2f s: %s %s" % (guest.hello_seconds, hello.build, list(hello.features)))
     expect(hello.protocol_major == 1)
+    expect("cell-env" in hello.features)
     expect(not guest.identify().error)
     return guest
 
