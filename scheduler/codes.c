@@ -154,6 +154,8 @@ static void open_relay(struct run *run, struct unit *u, struct worker *w)
     cell.timeout_ns = r->timeout_ns ? r->timeout_ns : TIMEOUT_DEFAULT_S * CL_NS_PER_S;
     cell.output_max_bytes = r->output_max_bytes ? r->output_max_bytes : OUTPUT_DEFAULT_MIB * CL_MIB;
     cell.contexts_max = (uint32_t)u->tenant->limits.contexts;
+    cell.env = r->env;
+    cell.n_env = r->n_env;
     open.unit_id = u->id;
     open.what_case = CLOCHE__V1__OPEN_RELAY__WHAT_CELL;
     open.cell = &cell;
@@ -214,12 +216,18 @@ static int record_run(struct run *run, struct cl_err *err)
 
 static int check_run(const Cloche__V1__RunCodeRequest *r, struct cl_err *err)
 {
+    size_t env = 0, code = strlen(r->code);
     if (!r->context_id[0] == !r->language)
         return cl_fail(err, CL_E_INVALID, 0, "give exactly one of context_id and language");
     if (r->language && !name_of(r->language))
         return cl_fail(err, CL_E_INVALID, 0, "language: PYTHON, BASH or JAVASCRIPT");
-    if (strlen(r->code) > CODE_MAX)
+    if (code > CODE_MAX)
         return cl_fail(err, CL_E_TOOBIG, 0, "code: at most 1 MiB; upload a file and run that");
+    if (validate_env(r->env, r->n_env, "env.name", &env, err) < 0)
+        return -1;
+    if (env > ENV_MAX || env > CODE_MAX - code)
+        return cl_fail(err, CL_E_TOOBIG, 0, "env: at most %d bytes, and 1 MiB with the code",
+                       ENV_MAX);
     if (r->timeout_ns > 24 * 3600 * CL_NS_PER_S)
         return cl_fail(err, CL_E_INVALID, 0, "timeout_ns: at most 24 h");
     if (r->output_max_bytes > CL_GIB)
@@ -341,12 +349,8 @@ static int check_create(const Cloche__V1__CreateContextRequest *r, struct cl_err
         return cl_fail(err, CL_E_INVALID, 0, "language: PYTHON, BASH or JAVASCRIPT");
     if (strlen(r->cwd) > CWD_MAX)
         return cl_fail(err, CL_E_INVALID, 0, "cwd: at most %d bytes", CWD_MAX);
-    for (size_t i = 0; i < r->n_env; i++) {
-        const char *name = r->env[i]->name;
-        if (!name[0] || strchr(name, '='))
-            return cl_fail(err, CL_E_INVALID, 0, "env.name: must not be empty or contain '='");
-        bytes += strlen(name) + strlen(r->env[i]->value) + 2;
-    }
+    if (validate_env(r->env, r->n_env, "env.name", &bytes, err) < 0)
+        return -1;
     return bytes <= ENV_MAX ? 0 : cl_fail(err, CL_E_TOOBIG, 0, "env: at most %d bytes", ENV_MAX);
 }
 

@@ -79,13 +79,14 @@ int validate_on_idle(Cloche__V1__IdleAction action, bool wakes, bool *ret_pauses
     return 0;
 }
 
-static int validate_env(const Cloche__V1__Command *c, size_t *bytes, struct cl_err *err)
+int validate_env(Cloche__V1__EnvVar *const *env, size_t n, const char *field, size_t *bytes,
+                 struct cl_err *err)
 {
-    for (size_t i = 0; i < c->n_env; i++) {
-        const char *name = c->env[i]->name;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = env[i]->name;
         if (!name[0] || strchr(name, '='))
-            return invalid(err, "command.env.name", "must not be empty or contain '='");
-        *bytes += strlen(name) + strlen(c->env[i]->value) + 2 + sizeof(char *);
+            return invalid(err, field, "must not be empty or contain '='");
+        *bytes += strlen(name) + strlen(env[i]->value) + 2 + sizeof(char *);
     }
     return 0;
 }
@@ -97,7 +98,8 @@ int validate_command(const Cloche__V1__Command *c, struct cl_err *err)
         return invalid(err, "command.argv", "must name a program");
     for (size_t i = 0; i < c->n_argv; i++)
         bytes += strlen(c->argv[i]) + 1 + sizeof(char *);
-    if (validate_env(c, &bytes, err) < 0 || validate_user(c->user, err) < 0)
+    if (validate_env(c->env, c->n_env, "command.env.name", &bytes, err) < 0 ||
+        validate_user(c->user, err) < 0)
         return -1;
     if (bytes > ARGS_MAX)
         return cl_fail(err, CL_E_TOOBIG, 0, "command: argv and env take %zu bytes, at most %d",

@@ -24,6 +24,10 @@ enum {
 };
 
 int validate_command(const Cloche__V1__Command *c, struct cl_err *err) CL_MUST;
+/* Names of variables; `field` is for the text.  *bytes grows by what they take, as execve(2)
+ * counts. */
+int validate_env(Cloche__V1__EnvVar *const *env, size_t n, const char *field, size_t *bytes,
+                 struct cl_err *err) CL_MUST;
 int validate_labels(Cloche__V1__Label *const *labels, size_t n, struct cl_err *err) CL_MUST;
 int validate_path(const char *path, struct cl_err *err) CL_MUST;
 /* "" , "user" or "root". */

@@ -11,6 +11,7 @@
 #include "proto/code_frame.h"
 #include "proto/guest_frame.h"
 #include "proto/unpack.h"
+#include "worker/guest_env.h"
 
 enum { STREAMS = 2, DIGEST = 32, EVENT_MAX = CODE_FRAME_HEAD + CODE_RESULT_MAX };
 
@@ -339,13 +340,21 @@ static int open_stream(struct cell *c, const Cloche__V1__RelayCell *what, struct
 {
     static const struct guest_stream_events events = {on_frame, on_room, on_close};
     Cloche__V1__GuestCell cell = CLOCHE__V1__GUEST_CELL__INIT;
+    struct guest_env env;
+    if (guest_env_init(&env, what->n_env, err) < 0)
+        return -1;
+    guest_env_add_all(&env, what->env, what->n_env);
     cell.id = what->context_id;
     cell.language = (Cloche__V1__GuestLanguage)what->language; /* the same numbers */
     cell.code = what->code;
     cell.timeout_ns = what->timeout_ns;
     cell.contexts_max = what->contexts_max;
+    cell.env = env.list;
+    cell.n_env = env.n;
     GUEST_FRAME(frame, 0, CELL, cell, &cell);
-    return guest_open(machine_guest(c->unit->machine), &frame, &events, c, &c->stream, err);
+    int rc = guest_open(machine_guest(c->unit->machine), &frame, &events, c, &c->stream, err);
+    guest_env_fini(&env);
+    return rc;
 }
 
 int cell_start(struct unit *u, const Cloche__V1__RelayCell *what, const struct cell_events *events,
@@ -353,6 +362,10 @@ int cell_start(struct unit *u, const Cloche__V1__RelayCell *what, const struct c
 {
     if (unit_begin_code(u, err) < 0)
         return -1;
+    if (what->n_env > 0 && !machine_takes_cell_env(u->machine))
+        return cl_fail(err, CL_E_UNIMPL, 0,
+                       "the template's agent is older than variables of one cell: build the "
+                       "template again");
     struct cell *c = cl_zalloc(sizeof *c);
     if (!c)
         return cl_fail(err, CL_E_NOMEM, 0, "cell");

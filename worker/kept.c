@@ -83,6 +83,7 @@ static void fill_template(struct row *row, const struct template *t)
     m->vcpus = t->vcpus;
     m->network = t->network;
     m->dials = t->dials;
+    m->cell_env = t->cell_env;
     m->tsc_khz = t->tsc_khz;
     m->memory = &row->memory;
     if (t->monitor.sha256[0])

@@ -180,6 +180,8 @@ const char *machine_name(const struct machine *m);
 bool machine_is_parked(const struct machine *m);
 /* Its agent knows GuestDial; one that does not would take it for a breach, and power off. */
 bool machine_dials(const struct machine *m);
+/* Its agent knows the variables of a GuestCell; one that does not would run the cell without. */
+bool machine_takes_cell_env(const struct machine *m);
 /* CLAIMED: why nothing is heard of what its user code does; NULL = it is. */
 const char *machine_unwatched(const struct machine *m);
 /* Its agent cannot be talked to any more: on_end comes soon, and says why. */

@@ -373,6 +373,7 @@ static void on_hello(void *arg, const Cloche__V1__GuestHello *hello)
         return;
     m->template->dials = has_feature(hello, "dial");
     m->template->holds = has_feature(hello, "hold");
+    m->template->cell_env = has_feature(hello, "cell-env");
     identify_for_warmup(m);
 }
 
@@ -894,6 +895,11 @@ bool machine_is_broken(const struct machine *m)
 bool machine_dials(const struct machine *m)
 {
     return m->template->dials;
+}
+
+bool machine_takes_cell_env(const struct machine *m)
+{
+    return m->template->cell_env;
 }
 
 const char *machine_unwatched(const struct machine *m)

@@ -78,6 +78,7 @@ struct template
     bool network;                        /* its VMs have a network card */
     bool dials;                          /* its agent connects to ports: its Hello said so */
     bool holds;                          /* its agent can be held, so its clones can be copied */
+    bool cell_env;                       /* its agent takes variables of one cell */
     const struct vm_driver *driver;      /* static: what runs its VMs */
     struct monitor_build monitor;        /* ... and the build, for the drivers of cloche-vmm */
     char snapshot_key[TEMPLATE_HEX];     /* over exactly what a snapshot depends on */

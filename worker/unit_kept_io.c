@@ -389,6 +389,7 @@ static int make_template(struct units *us, const Cloche__V1__KeptTemplate *m,
     if (template_open(&request, &t, err) < 0)
         return -1;
     t->dials = m->dials;
+    t->cell_env = m->cell_env;
     t->holds = true;
     if (strcmp(t->snapshot_key, m->snapshot_key) != 0) {
         template_unref(t);

@@ -67,10 +67,10 @@ class Box:
         self.client, self.codes = client, client.codes
         self.id = client.sandboxes.Create(pb.CreateRequest(template=template, ttl_ns=ttl * SECOND), timeout=120).sandbox.id
 
-    def stream(self, code, context="", language=pb.LANGUAGE_PYTHON, timeout=0, cap=0, rpc_timeout=120):
+    def stream(self, code, context="", language=pb.LANGUAGE_PYTHON, timeout=0, cap=0, rpc_timeout=120, env=()):
         return self.codes.RunCode(pb.RunCodeRequest(
             sandbox_id=self.id, context_id=context, language=0 if context else language, code=code,
-            timeout_ns=int(timeout * SECOND), output_max_bytes=cap), timeout=rpc_timeout)
+            timeout_ns=int(timeout * SECOND), output_max_bytes=cap, env=[pb.EnvVar(name=k, value=v) for k, v in dict(env).items()]), timeout=rpc_timeout)
 
     def run(self, code, *args, **kw):
         cell = Cell()
@@ -330,6 +330,94 @@ def javascript(c):
     equal("… an await too", run("await new Promise(() => {})", timeout=0.5).outcome, "TIMED_OUT")
     equal("the context goes on", run("add(1)").main, "41")
     equal("an exit is told", run("process.exit(4)").ended.exit_code, 4)
+    box.kill()
+
+
+# Python sees it, what it starts sees it; as JSON.
+SAY = {
+    pb.LANGUAGE_PYTHON: "import os, json, subprocess\nprint(json.dumps([[os.environ.get(n), subprocess.run(['sh', '-c', 'printf %s \"${'+n+'-unset}\"'], "
+                        "capture_output=True, text=True).stdout] for n in {names}]))",
+    pb.LANGUAGE_BASH: "for n in {words}; do printf '%s\\0%s\\0' \"${{!n-unset}}\" \"$(sh -c 'printf %s. \"${{'$n'-unset}}\"')\"; done",
+    pb.LANGUAGE_JAVASCRIPT: "console.log(JSON.stringify({names}.map((n) => [process.env[n], '' + require('child_process').execSync(`printf %s \"\\${{${{n}}-unset}}\"`)])))",
+}
+BREAKS = {  # an exception, an endless loop, a cell that changes its variables; a variable that stays
+    pb.LANGUAGE_PYTHON: ("1 / 0", "while True: pass", "del os.environ['KEPT']; os.environ['A'] = 'mine'; os.environ['OTHER'] = 'stays'"),
+    pb.LANGUAGE_BASH: ("false", "while :; do :; done", "unset KEPT; A=mine; export OTHER=stays"),
+    pb.LANGUAGE_JAVASCRIPT: ("null.x", "while (true);", "delete process.env.KEPT; process.env.A = 'mine'; process.env.OTHER = 'stays'"),
+}
+ODD = "q'\"$(touch /tmp/odd)`touch /tmp/odd`\\n\n\tü€ \x01\x7f end="
+
+
+def seen(box, language, *names, context="", env=()):
+    """The values in a cell, which what it starts must have, too; None = unset."""
+    code = SAY[language].replace("{names}", json.dumps(names)) if language == pb.LANGUAGE_PYTHON else SAY[language].format(names=json.dumps(names), words=" ".join(names))
+    out = box.run(code, context, language, env=env).out.decode()
+    if language == pb.LANGUAGE_BASH:
+        parts = out.split("\0")[:-1]
+        rows = [(a, b.removesuffix(".")) for a, b in zip(parts[::2], parts[1::2])]
+    else:
+        rows = [("unset" if a is None else a, b) for a, b in json.loads(out)]
+    check("what it starts has it, too", all(a == b for a, b in rows), rows)
+    return [None if a == "unset" else a for a, _ in rows]
+
+
+def one_cell_has_it(box, language):
+    name = pb.Language.Name(language).removeprefix("LANGUAGE_").lower()
+    keep = {pb.LANGUAGE_PYTHON: "import os; os.environ['KEPT'] = 'old'", pb.LANGUAGE_BASH: "export KEPT=old",
+            pb.LANGUAGE_JAVASCRIPT: "process.env.KEPT = 'old'"}[language]
+
+    def run(code, **kw):
+        return box.run(code, language=language, **kw)
+    run(keep)
+    equal(f"{name}: a cell has its variables", seen(box, language, "A", "KEPT", env={"A": "1", "KEPT": "new"}), ["1", "new"])
+    equal("… the next has what was before", seen(box, language, "A", "KEPT"), [None, "old"])
+    equal("values are taken as they are", seen(box, language, "ODD", "EMPTY", env={"ODD": ODD, "EMPTY": ""}), [ODD, ""])
+    raises, endless, changes = BREAKS[language]
+    equal("a cell that fails", run(raises, env={"A": "1", "KEPT": "new"}).outcome, "ERROR")
+    equal("… leaves what was before", seen(box, language, "A", "KEPT"), [None, "old"])
+    equal("one that is interrupted", run(endless, env={"A": "1", "KEPT": "new"}, timeout=0.5).outcome, "TIMED_OUT")
+    equal("… too", seen(box, language, "A", "KEPT"), [None, "old"])
+    equal("one that changes them", run(changes, env={"A": "1", "KEPT": "new"}).outcome, "OK")
+    equal("… too, and what else it set stays", seen(box, language, "A", "KEPT", "OTHER"), [None, "old", "stays"])
+    equal("64 KiB arrive", [len(v) for v in seen(box, language, "BIG", env={"BIG": "x" * (65536 - 13)})], [65523])
+
+
+@suite.scenario
+def environment(c):
+    box = Box(c.admin)
+    one_cell_has_it(box, pb.LANGUAGE_PYTHON)
+    one_cell_has_it(box, pb.LANGUAGE_BASH)
+    equal("nothing of a value was run", box.run("import os; os.path.exists('/tmp/odd')").main, "False")
+    equal("exit() ends the cell and leaves nothing", (box.run("import sys; sys.exit(1)", env={"A": "1"}).outcome, seen(box, pb.LANGUAGE_PYTHON, "A")), ("ERROR", [None]))
+    other = box.create(env=[pb.EnvVar(name="WHO", value="context")])
+    equal("a context's own come back, too", [seen(box, pb.LANGUAGE_PYTHON, "WHO", context=other.id, env=env) for env in ({"WHO": "cell"}, {})], [["cell"], ["context"]])
+    equal("a context that is made for the cell has them", [seen(box, pb.LANGUAGE_PYTHON, "A", env=env) for env in ({"A": "1"}, {})
+                                                            if not env or not box.delete("python")], [["1"], [None]])
+    box.delete("bash")
+    box.run("num=5; declare -i num; list=(1 2); declare -n ref=target; target=t; readonly fixed=1; set -eu", language=pb.LANGUAGE_BASH)
+    equal("bash takes the value whatever the variable was", seen(box, pb.LANGUAGE_BASH, "num", "list", "ref", env={"num": "a[$(touch /tmp/odd)]", "list": "(3 4)", "ref": "r"}),
+          ["a[$(touch /tmp/odd)]", "(3 4)", "r"])
+    equal("… and is as before", bytes(box.run("declare -p num list ref target", language=pb.LANGUAGE_BASH).out),
+          b'declare -i num="5"\ndeclare -a list=([0]="1" [1]="2")\ndeclare -n ref="target"\ndeclare -- target="t"\n')
+    fixed = box.run("echo $fixed", language=pb.LANGUAGE_BASH, env={"fixed": "2"})
+    check("but for what is read-only, and says so", fixed.out == b"1\n" and b"readonly" in fixed.err, fixed)
+    equal("names of the runner's own locals are free", seen(box, pb.LANGUAGE_BASH, "verb", "count", env={"verb": "v", "count": "c"}), ["v", "c"])
+    equal("any IFS, too", bytes(box.run('printf %s "$IFS"', language=pb.LANGUAGE_BASH, env={"IFS": "0123456789"}).out), b"0123456789")
+    for what, env, want in (("no name", {"": "1"}, "INVALID_ARGUMENT"), ("a name with =", {"A=B": "1"}, "INVALID_ARGUMENT"),
+                            ("more than 64 KiB", {"A": "x" * 65526}, "RESOURCE_EXHAUSTED")):
+        equal(f"{what} is refused", code_of(error_of(box.run, "1", env=env)), want)
+    equal("and more than 1 MiB with the code", code_of(error_of(box.run, "#" * (1 * MIB), env={"A": "1"})), "RESOURCE_EXHAUSTED")
+    equal("1 MiB is not", box.run("os.environ['A']\n#".ljust(1 * MIB - 12, "#"), env={"A": "1"}).main, "'1'")
+    refused = error_of(box.run, "1", language=pb.LANGUAGE_BASH, env={"a.b": "1"})
+    check("a name that bash cannot have is refused, and why", code_of(refused) == "INVALID_ARGUMENT" and "letters" in refused.details(), refused)
+    equal("… Python can", box.run("import os; os.environ['a.b']", env={"a.b": "1"}).main, "'1'")
+    box.kill()
+    if not has_image("code"):
+        print("     skipped: no image `code` (images/build.sh code)")
+        return
+    box = Box(c.admin, template="code")
+    for language in (pb.LANGUAGE_PYTHON, pb.LANGUAGE_JAVASCRIPT):
+        one_cell_has_it(box, language)
     box.kill()
 
 

@@ -154,6 +154,22 @@ static void test_arguments_over_a_mebibyte_are_too_big(void **state)
     cl_free(big);
 }
 
+static void test_variables_are_counted_as_execve_does(void **state)
+{
+    (void)state;
+    struct request r;
+    struct cl_err err = {0};
+    size_t bytes = 7;
+    good(&r), r.env.value = TEXT("12");
+    assert_int_equal(validate_env(r.env_list, 1, "env.name", &bytes, &err), 0);
+    assert_int_equal(bytes, 7 + 1 + 2 + 2 + sizeof(char *));
+    assert_int_equal(validate_env(NULL, 0, "env.name", &bytes, &err), 0);
+    r.env.name = TEXT("");
+    assert_int_equal(validate_env(r.env_list, 1, "env.name", &bytes, &err), -1);
+    assert_int_equal(err.code, CL_E_INVALID);
+    assert_non_null(strstr(err.text, "env.name"));
+}
+
 static void test_options_keep_the_order_of_lease_times(void **state)
 {
     (void)state;
@@ -282,6 +298,7 @@ int main(void)
         cmocka_unit_test(test_what_an_idle_sandbox_does_is_one_of_the_known),
         cmocka_unit_test(test_only_what_pauses_is_woken),
         cmocka_unit_test(test_names_of_snapshots),
+        cmocka_unit_test(test_variables_are_counted_as_execve_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

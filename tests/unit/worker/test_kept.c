@@ -80,7 +80,7 @@ static void fill_template(void)
     t->driver = &driver;
     t->memory_mib = 512;
     t->vcpus = 2;
-    t->network = t->dials = true;
+    t->network = t->dials = t->cell_env = true;
     (void)snprintf(t->m.name, sizeof t->m.name, "python");
     memset(t->m.image_key, 'a', TEMPLATE_HEX - 1);
     memset(t->snapshot_key, '0', TEMPLATE_HEX - 1);
@@ -252,7 +252,7 @@ static void check_template(const Cloche__V1__KeptTemplate *m)
     assert_string_equal(m->monitor->build, b.template.monitor.build);
     assert_int_equal(m->memory_mib, 512);
     assert_int_equal(m->vcpus, 2);
-    assert_true(m->network && m->dials);
+    assert_true(m->network && m->dials && m->cell_env);
     assert_string_equal(m->memory->name, b.template.file_name);
     check_ticket(m->memory, &ticket);
 }
@@ -305,14 +305,14 @@ static void test_the_least_that_there_can_be_comes_back(void **state)
     b.machine = (struct machine_kept){
         .template = &b.template, .name = b.unit_id, .unwatched = "", .past = &b.past};
     b.watch = b.network = (struct watch){.came = 0};
-    b.template.network = b.template.dials = false;
+    b.template.network = b.template.dials = b.template.cell_env = false;
     b.source = (struct kept_source){
         .assign = &b.assign, .machine = &b.machine, .watch = &b.watch, .network = &b.network};
     const Cloche__V1__KeptSandbox *m = pass(CL_OK);
     assert_null(m->assign->network_grant);
     assert_string_equal(m->unwatched, "");
     assert_false(m->code_started || m->paused_for_idle);
-    assert_false(m->template_->network || m->template_->dials);
+    assert_false(m->template_->network || m->template_->dials || m->template_->cell_env);
     check_ticket(m->image, &b.machine.image);
     check_past(m);
     check_watch(m->watch, &b.watch);
