@@ -535,14 +535,13 @@ static size_t add_vars(struct e2b_env *env, const json_t *object)
     return env->n;
 }
 
-int e2b_env_make(struct e2b_call *c, const json_t *object, struct e2b_env *ret_env,
+int e2b_env_make(const char *grant, const json_t *object, struct e2b_env *ret_env,
                  struct cl_err *err)
 {
     *ret_env = (struct e2b_env){0};
     if (e2b_env_check(object, err) < 0)
         return -1;
-    if (c->grant->env[0] &&
-        mcp_json_parse(c->grant->env, strlen(c->grant->env), &ret_env->grant, err) < 0)
+    if (grant[0] && mcp_json_parse(grant, strlen(grant), &ret_env->grant, err) < 0)
         return -1;
     size_t n = json_object_size(ret_env->grant) + json_object_size(object);
     ret_env->vars = cl_zalloc_array(n + 1, sizeof *ret_env->vars);

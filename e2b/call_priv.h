@@ -151,7 +151,8 @@ struct Cloche__V1__FileInfo;
 json_t *e2b_entry(const struct Cloche__V1__FileInfo *f, const char *path);
 /* "/home/user/a" for "a": as the guest's own working folder would.  -1: too long. */
 int e2b_path(const struct e2b_call *c, const char *path, char *out, size_t size) CL_MUST;
-/* Environment of an object {name: value}, behind that of the grant; freed with e2b_env_free(). */
+/* Environment of an object {name: value}, behind that of a grant (JSON, "" = none); freed with
+ * e2b_env_free().  The object's texts are borrowed. */
 struct e2b_env {
     struct Cloche__V1__EnvVar *vars, **list;
     size_t n;
@@ -159,7 +160,7 @@ struct e2b_env {
 };
 /* INVALID unless all values of the object are texts; NULL is fine. */
 int e2b_env_check(const json_t *object, struct cl_err *err) CL_MUST;
-int e2b_env_make(struct e2b_call *c, const json_t *object, struct e2b_env *ret_env,
+int e2b_env_make(const char *grant, const json_t *object, struct e2b_env *ret_env,
                  struct cl_err *err) CL_MUST;
 void e2b_env_free(struct e2b_env *env);
 

@@ -247,12 +247,20 @@ static void ask_run(struct e2b_call *c)
 {
     static const struct e2b_method run = E2B_RPC("CodeService", "RunCode", run_code_response);
     const struct cell *w = c->work;
+    struct cl_err err = {0};
+    struct e2b_env env;
     Cloche__V1__RunCodeRequest m = CLOCHE__V1__RUN_CODE_REQUEST__INIT;
     m.sandbox_id = c->grant->sandbox;
     m.context_id = e2b_pb(w->context);
     m.language = w->language;
     m.code = e2b_pb(e2b_text(c, "code"));
     m.timeout_ns = LIMIT_NS; /* the client closes the stream when it has waited enough */
+    if (e2b_env_make("", json_object_get(c->body, "env_vars"), &env, &err) < 0) {
+        e2b_fail(c, &err);
+        return;
+    }
+    m.env = env.list;
+    m.n_env = env.n;
     (void)!e2b_ask(c,
                    &(struct e2b_ask){.method = &run,
                                      .request = &m.base,
@@ -260,6 +268,7 @@ static void ask_run(struct e2b_call *c)
                                      .on_message = on_event,
                                      .on_end = on_lost},
                    NULL);
+    e2b_env_free(&env);
 }
 
 void e2b_code_run(struct e2b_call *c)
@@ -276,10 +285,6 @@ void e2b_code_run(struct e2b_call *c)
         (void)e2b_fail_invalid(c, "code is missing, or holds NUL");
     else if (context && language)
         (void)e2b_fail_invalid(c, "give a context_id or a language, not both");
-    else if (json_object_size(json_object_get(c->body, "env_vars")) > 0)
-        (void)e2b_fail_invalid(c,
-                               "envs of one run_code are not served: set os.environ in the code, "
-                               "or envs of the sandbox");
     else if (!context && !w->language)
         fail_language(c);
     else
@@ -318,7 +323,7 @@ void e2b_context_create(struct e2b_call *c)
         fail_language(c);
         return;
     }
-    if (e2b_env_make(c, NULL, &env, &err) < 0) {
+    if (e2b_env_make(c->grant->env, NULL, &env, &err) < 0) {
         e2b_fail(c, &err);
         return;
     }

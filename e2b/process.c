@@ -204,7 +204,7 @@ static int ask_start(struct e2b_call *c, Cloche__V1__Command *command, struct cl
     Cloche__V1__Pty size = CLOCHE__V1__PTY__INIT;
     struct e2b_env env;
     if (read_argv(process, command, err) < 0 ||
-        e2b_env_make(c, json_object_get(process, "envs"), &env, err) < 0)
+        e2b_env_make(c->grant->env, json_object_get(process, "envs"), &env, err) < 0)
         return -1;
     command->env = env.list;
     command->n_env = env.n;

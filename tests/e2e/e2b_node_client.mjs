@@ -47,6 +47,8 @@ out.gone = await caught(s.files.read('nothing'))
 const cell = await s.runCode('x = 41\nprint("out")\nx + 1')
 out.cell = [cell.text, cell.logs.stdout, (await s.runCode('x += 1; x')).text]
 out.exception = (await s.runCode('1 / 0')).error?.name
+out.envs = []
+for (const envs of [{ OF_CELL: "c 'ü\n" }, undefined]) out.envs.push((await s.runCode("import os; str(os.environ.get('OF_CELL'))", { envs })).text)
 const context = await s.createCodeContext({ cwd: '/tmp' })
 out.context = (await s.runCode('import os; os.getcwd()', { context })).text
 const found = await Sandbox.list({ query: { metadata: { userId: 'n ü' } } }).nextItems()

@@ -149,6 +149,8 @@ def code(s, out):
     s.remove_code_context(context)
     out["removed"] = context.id in [k.id for k in s.list_code_contexts()]
     out["bash"] = s.run_code("A=5; echo $A", language="bash").logs.stdout
+    out["envs"] = [s.run_code("import os; os.environ.get('OF_CELL')", envs=envs).text for envs in ({"OF_CELL": "c 'ü\n"}, None)]
+    out["bash_envs"] = [s.run_code("echo ${A-unset}", language="bash", envs=envs).logs.stdout for envs in ({"A": "6"}, {})]
     out["timeout"] = bool(caught(TimeoutException, s.run_code, "import time; time.sleep(60)", timeout=2))
     out["after"] = s.run_code("x").text
 

@@ -69,6 +69,7 @@ def python_sdk(c):
         "not_found": True, "unknown": True,
         "cell": ["42", ["out\n"], ["err\n"], None], "state": "42", "wide": True, "exception": ["ZeroDivisionError", "division by zero", True],
         "context": ["'/tmp'", "NameError"], "contexts": True, "removed": False, "bash": ["5\n"], "timeout": True, "after": "42",
+        "envs": ['"c \'ü\\n"', None], "bash_envs": [["6\n"], ["5\n"]],
         "pause": [True, False], "paused": ["paused", True, False, True, []], "at_rest": [True] * 4,
         "resumed": [True, "running", "42", "a file", True, True, True], "runs": [[], True], "by_id": [True, True, False, False], "of_nothing": True,
         "idle": ["paused", {"on_timeout": "pause", "auto_resume": False}, "a file"],
@@ -92,7 +93,7 @@ def javascript_sdk(c):
         "run": ["out\na\n", "err\n", 0, "out\na\n"], "failing": "CommandExitError: exit status 3", "listed": True, "stdin": "one\nend\n",
         "write": "/home/user/a/b.txt", "read": ["hello", ["b.txt"]], "large": [[True, True]] * 2, "exists": [True, False], "make": [True, False],
         "cell": ["42", ["out\n"], "42"], "exception": "ZeroDivisionError", "context": "'/tmp'", "found": True, "running": True,
-        "connect": "hello", "pause": [True, False], "paused": ["paused", False, ["paused"], [], ["paused"]], "atRest": ["SandboxNotFoundError", "TimeoutError", "TimeoutError"],
+        "envs": ['"c \'ü\\n"', "'None'"], "connect": "hello", "pause": [True, False], "paused": ["paused", False, ["paused"], [], ["paused"]], "atRest": ["SandboxNotFoundError", "TimeoutError", "TimeoutError"],
         "resumed": ["42", "a file", True, True, "running"], "again": [True, True, False], "pauseOfNothing": "SandboxNotFoundError",
         "dead": [False, False, False], "host": "200 hello"})
     check("what changes in a folder, in order", in_order(seen.get("watched"), CHANGES), seen.get("watched"))

@@ -1,5 +1,5 @@
-"""A scheduler without workers: PortService, SandboxService, SnapshotService, TemplateService and FileService as the gateway
-sees them, over real gRPC.
+"""A scheduler without workers: PortService, SandboxService, SnapshotService, TemplateService, FileService and CodeService as
+the gateway sees them, over real gRPC.
 
 A port of the sandbox is the same port of 127.0.0.1, where a `Guest` listens and answers as the test says.  Connect and
 CreateLink judge the credential; what they were asked stands in `connects` and `links`.  Every Fork is made, unless
@@ -8,6 +8,7 @@ Snapshots are what the test puts into `snapshots`, templates those of `templates
 `on_snapshot(method, request, context)` may say something else, `asked` has the method and the request of each.
 Files that are written stand in `writes`, folders in `folders`; `on_write(write, context)` sees each message, `on_folder(request, context)`
 each folder, and may say something else, or wait.
+Cells that were asked for stand in `cells`, and end at once; `on_cell(request, context)` may say something else.
 """
 import concurrent.futures
 import contextlib
@@ -107,10 +108,11 @@ class Scheduler:
         self.on_fork, self.now, self.most, self.lock = None, 0, 0, threading.Lock()
         self.on_create, self.on_snapshot, self.asked, self.snapshots, self.templates = None, None, [], [], {"python"}
         self.writes, self.folders, self.on_write, self.on_folder = [], [], None, None
+        self.cells, self.on_cell = [], None
         self.target = f"unix:{folder}/api.sock"
         self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(700))
         unary, both = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
-        many = grpc.stream_unary_rpc_method_handler
+        many, stream = grpc.stream_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
 
         def text(m):
             return m.SerializeToString()
@@ -127,6 +129,9 @@ class Scheduler:
             grpc.method_handlers_generic_handler("cloche.v1.FileService", {
                 "MakeDir": unary(self.make_dir, file_pb2.MakeDirRequest.FromString, text),
                 "Write": many(self.write, file_pb2.WriteRequest.FromString, text)}),
+            grpc.method_handlers_generic_handler("cloche.v1.CodeService", {
+                "RunCode": stream(self.run_code, pb.RunCodeRequest.FromString, text),
+                "ListContexts": unary(self.list_contexts, pb.ListContextsRequest.FromString, text)}),
             grpc.method_handlers_generic_handler("cloche.v1.TemplateService", {
                 "Get": unary(self.get_template, pb.TemplateServiceGetRequest.FromString, text)}),
             grpc.method_handlers_generic_handler("cloche.v1.SnapshotService", {
@@ -276,6 +281,19 @@ class Scheduler:
         finally:
             if w:
                 w.over = True
+
+    # --- CodeService
+
+    def run_code(self, m, context):
+        self.judge(context, m.sandbox_id)
+        self.cells.append(m)
+        if self.on_cell:
+            self.on_cell(m, context)
+        yield pb.RunCodeResponse(started=pb.CellStarted(context_id="python", language=pb.LANGUAGE_PYTHON, execution_count=1))
+        yield pb.RunCodeResponse(ended=pb.CellEnded(outcome=pb.CELL_OUTCOME_OK))
+
+    def list_contexts(self, _m, _context):
+        return pb.ListContextsResponse(contexts=[pb.CodeContext(id="python", state=pb.CONTEXT_STATE_BUSY)])
 
     # --- TemplateService and SnapshotService
 
