@@ -512,10 +512,13 @@ int e2b_env_check(const json_t *object, struct cl_err *err)
 {
     const char *name;
     json_t *value;
+    if (object && !json_is_null(object) && !json_is_object(object))
+        return cl_fail(err, CL_E_INVALID, 0, "the environment is no object");
     json_object_foreach((json_t *)(uintptr_t)object, name, value)
     {
-        if (!json_is_string(value))
-            return cl_fail(err, CL_E_INVALID, 0, "environment '%.40s' is no text", name);
+        if (!mcp_json_text(object, name))
+            return cl_fail(err, CL_E_INVALID, 0, "environment '%.40s' is no text, or holds NUL",
+                           name);
     }
     return 0;
 }

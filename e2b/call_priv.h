@@ -158,7 +158,7 @@ struct e2b_env {
     size_t n;
     json_t *grant; /* owned: the texts are its */
 };
-/* INVALID unless all values of the object are texts; NULL is fine. */
+/* INVALID unless it is an object whose values are texts; NULL and null are fine. */
 int e2b_env_check(const json_t *object, struct cl_err *err) CL_MUST;
 int e2b_env_make(const char *grant, const json_t *object, struct e2b_env *ret_env,
                  struct cl_err *err) CL_MUST;

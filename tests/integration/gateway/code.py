@@ -2,6 +2,7 @@
 """Cells by E2B's API: the environment of one /execute, and what no environment is."""
 import http.client
 import json
+import struct
 
 from made_up_scheduler import BOX, KEY, grpc, play
 from harness import Suite
@@ -52,7 +53,7 @@ def it_is_asked_again_with_it(w):
 
 @suite.scenario
 def what_is_none(w):
-    for what, env in (("a number in it", {"A": 1}), ("null in it", {"A": None})):
+    for what, env in (("a list", ["A=1"]), ("a text", "A=1"), ("a number in it", {"A": 1}), ("null in it", {"A": None}), ("NUL in a value", {"A": "1\0002"})):
         equal(f"{what} is refused, and nothing runs", (execute(w, env_vars=env)[0], w.s.cells), (400, []))
 
 
@@ -62,6 +63,14 @@ def what_the_scheduler_says(w):
         w.s.cells, w.s.on_cell = [], lambda _m, context, code=code: context.abort(code, "says why")
         got, text = post(w, "/execute", json.dumps({"code": "1", "env_vars": {"A=": "1"}}))
         check(f"{code.name} is told", got == status and "says why" in text, (got, text))
+
+
+@suite.scenario
+def a_command_has_no_half_of_a_value(w):
+    """NUL ended the value, and the command ran."""
+    body = json.dumps({"process": {"cmd": "true", "envs": {"A": "1\0002"}}}).encode()
+    status, text = post(w, "/process.Process/Start", b"\0" + struct.pack(">I", len(body)) + body, "application/connect+json")
+    check("it is refused", '"invalid_argument"' in text, (status, text))
 
 
 if __name__ == "__main__":
