@@ -43,6 +43,7 @@ struct cell {
     bool runs;
     bool waits; /* for the interpreter that is launched next */
     bool fresh;
+    bool begun;      /* the runner says that it has the code */
     uint64_t stream; /* 0 = nobody listens */
     uint64_t started_ns, deadline_ns;
     enum stop stop;
@@ -418,7 +419,8 @@ static bool wants_interrupt(const struct context *c)
            c->cell.signals <= INTERRUPTS_MAX;
 }
 
-/* The runner alone first: its own way of ending a cell leaves child processes in the background in
+/* While the runner still reads the code it would lose its place in the lines, or the interrupt.
+ * The runner alone first: its own way of ending a cell leaves child processes in the background in
  * peace.  What does not help within a second (a child in the foreground) goes to the whole group.
  */
 static int press_interrupt(struct context *c, struct gate *gate, struct chan *chan,
@@ -430,9 +432,9 @@ static int press_interrupt(struct context *c, struct gate *gate, struct chan *ch
         return 0;
     cell->next_signal_ns = now_ns + INTERRUPT_EVERY_MS * CL_NS_PER_MS;
     if (cell->signals++ < INTERRUPTS_MAX) {
-        if (cell->signals == 1 && !c->language->group)
+        if (cell->begun && cell->signals == 1 && !c->language->group)
             room_signal_command(&c->room, SIGINT);
-        else
+        else if (cell->begun)
             room_signal(&c->room, SIGINT);
         return 0;
     }
@@ -461,6 +463,16 @@ static void give_up(struct context *c, const char *why)
 {
     note_failure(c, EPROTO, why);
     kill_interpreter(c);
+}
+
+/* An interrupt that overtook the code counts from here; what says it twice gains nothing. */
+static void begin_cell(struct context *c)
+{
+    if (!c->cell.runs || c->cell.begun)
+        return;
+    c->cell.begun = true;
+    c->cell.signals = 0;
+    c->cell.next_signal_ns = cl_now_ns();
 }
 
 static int end_cell(struct context *c, const struct code_piece *piece, struct gate *gate,
@@ -511,6 +523,9 @@ static int take_piece(struct context *c, const struct code_piece *piece, struct 
                 return -1;
         }
         return send_event(c, stream, chan, piece->data, piece->n, err);
+    case CODE_BEGUN:
+        begin_cell(c);
+        return 0;
     case CODE_ENDED:
         return c->cell.runs ? end_cell(c, piece, gate, chan, err) : 0;
     }

@@ -18,6 +18,7 @@ int code_head_parse(const uint8_t data[static CODE_FRAME_HEAD], struct code_head
         [CODE_RESULT] = {0, CODE_RESULT_MAX},
         [CODE_ERROR] = {0, CODE_ERROR_MAX},
         [CODE_ENDED] = {CODE_ENDED_LEN, CODE_ENDED_LEN},
+        [CODE_BEGUN] = {0, 0},
     };
     uint32_t len = get_le32(data);
     uint8_t kind = data[4];

@@ -4,6 +4,7 @@
  *   4 bytes little-endian length of the payload, 1 byte kind, payload
  *
  *   READY   empty: it takes code
+ *   BEGUN   empty: it has the code of a cell, and an interrupt is that cell's
  *   RESULT  a CellResult of code.proto
  *   ERROR   a CellError of code.proto
  *   ENDED   1 byte outcome (CODE_OK ...), 4 bytes little-endian exit status
@@ -33,7 +34,7 @@ enum {
     CODE_ENDED_LEN = 5,
 };
 
-enum code_frame_kind { CODE_READY = 1, CODE_RESULT, CODE_ERROR, CODE_ENDED };
+enum code_frame_kind { CODE_READY = 1, CODE_RESULT, CODE_ERROR, CODE_ENDED, CODE_BEGUN };
 enum code_outcome { CODE_OK = 1, CODE_FAILED, CODE_INTERRUPTED };
 
 struct code_head {

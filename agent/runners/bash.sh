@@ -63,6 +63,7 @@ __cloche_next() {
         esac
     done
     __cloche_running=1
+    printf '\x00\x00\x00\x00\x05' >&3
     __cloche_set "${__cloche_pairs[@]}"
     return "$__cloche_status"
 }

@@ -12,7 +12,7 @@ const util = require('util');
 const path = require('path');
 const vm = require('vm');
 
-const READY = 1, RESULT = 2, ERROR = 3, ENDED = 4;
+const READY = 1, RESULT = 2, ERROR = 3, ENDED = 4, BEGUN = 5;
 const OK = 1, FAILED = 2, INTERRUPTED = 3;
 const RESULT_MAX = 3 << 20;
 
@@ -135,6 +135,7 @@ function run(code, number) {
       done();
     };
     refuse = finish; // while it runs without a break
+    send(BEGUN);
     try {
       const script = compile(code, `cell ${number}`);
       if (script) finish(null, script.runInThisContext({ breakOnSigint: true }));

@@ -19,7 +19,7 @@ import time
 import traceback
 import types
 
-READY, RESULT, ERROR, ENDED = 1, 2, 3, 4
+READY, RESULT, ERROR, ENDED, BEGUN = 1, 2, 3, 4, 5
 OK, FAILED, INTERRUPTED = 1, 2, 3
 RESULT_MAX = 3 << 20  # of all forms of one result together
 TRACEBACK_MAX = 200_000
@@ -56,10 +56,6 @@ class Interrupts:
         if self.armed:
             raise KeyboardInterrupt
 
-    def begin(self):
-        self.came = False
-        self.armed = True
-
     def end(self):
         self.armed = False
 
@@ -93,6 +89,12 @@ class Wire:
             while data:
                 data = data[os.write(3, data):]
         self.interrupts.release(held)
+
+    def begin(self):
+        """From here on ^C is the cell's."""
+        self.interrupts.came = False
+        self.send(BEGUN)
+        self.interrupts.release(True)
 
     def send_result(self, forms, is_main, count):
         """forms: {mime type: str or bytes}."""
@@ -259,7 +261,7 @@ class Plain:
         self.count = count
         try:
             value = None
-            self.wire.interrupts.begin()
+            self.wire.begin()
             for part in self.compile(code):
                 value = self.evaluate(part)
             if value is not None:
@@ -370,8 +372,8 @@ class Rich:
 
     def run(self, code, count):
         self.shell.execution_count = max(count, 1)
-        self.wire.interrupts.begin()
         try:
+            self.wire.begin()
             result = self.shell.run_cell(code, store_history=count > 0)
             self.wire.interrupts.end()
             return result.success

@@ -189,6 +189,17 @@ def interrupts(c):
     check("a cell that ignores it is answered, and said to run on", deaf.outcome == "TIMED_OUT" and
           deaf.ended.context_state == pb.CONTEXT_STATE_BUSY and "ignores" in deaf.ended.message, deaf)
     equal("restart kills it", box.restart().state, pb.CONTEXT_STATE_IDLE)
+    for language, endless in ((pb.LANGUAGE_PYTHON, "while True: pass"), (pb.LANGUAGE_BASH, "while :; do :; done")):
+        context = pb.Language.Name(language).removeprefix("LANGUAGE_").lower()
+        box.run("1" if language == pb.LANGUAGE_PYTHON else ":", language=language)
+        stream, cell = box.stream((endless + "\n#").ljust(1 * MIB, "#"), language=language), Cell()
+        cell.take(next(stream))
+        box.interrupt(context)
+        for event in stream:
+            cell.take(event)
+        check(f"{context}: an interrupt that overtakes the code waits for it", cell.outcome == "INTERRUPTED" and
+              cell.ended.context_state == pb.CONTEXT_STATE_IDLE, cell.ended)
+        equal("… and the next cell is whole", box.run("1 + 1" if language == pb.LANGUAGE_PYTHON else "echo 2", language=language).outcome, "OK")
     equal("… and all state", box.run("'kept' in globals()").main, "False")
     thread, cell = in_background(box, "while True: pass")
     box.restart()

@@ -9,10 +9,11 @@
 
 #include <cmocka.h>
 
-/* READY, a result of 4 bytes, an empty error, ENDED with status 7. */
+/* READY, BEGUN, a result of 4 bytes, an empty error, ENDED with status 7. */
 static const uint8_t talk[] = {
-    0, 0, 0, 0,          CODE_READY, 4, 0, 0, 0,          CODE_RESULT, 'a', 'b', 'c', 'd', 0,
-    0, 0, 0, CODE_ERROR, 5,          0, 0, 0, CODE_ENDED, CODE_FAILED, 7,   0,   0,   0};
+    0, 0, 0,           0,   CODE_READY, 0,           0,   0, 0, CODE_BEGUN, 4, 0,
+    0, 0, CODE_RESULT, 'a', 'b',        'c',         'd', 0, 0, 0,          0, CODE_ERROR,
+    5, 0, 0,           0,   CODE_ENDED, CODE_FAILED, 7,   0, 0, 0};
 
 /* What a whole stream said: kinds of the frames that began, payload, the end. */
 struct heard {
@@ -62,12 +63,13 @@ static void test_a_talk_is_the_same_however_it_is_cut(void **state)
             assert_int_equal(hear(&r, talk, cut, &h, &err), 0);
             assert_int_equal(hear(&r, talk + cut, again - cut, &h, &err), 0);
             assert_int_equal(hear(&r, talk + again, sizeof talk - again, &h, &err), 0);
-            assert_int_equal(h.n, 4);
-            assert_int_equal(h.ended, 4);
+            assert_int_equal(h.n, 5);
+            assert_int_equal(h.ended, 5);
             assert_int_equal(h.kinds[0], CODE_READY);
-            assert_int_equal(h.kinds[1], CODE_RESULT);
-            assert_int_equal(h.kinds[2], CODE_ERROR);
-            assert_int_equal(h.kinds[3], CODE_ENDED);
+            assert_int_equal(h.kinds[1], CODE_BEGUN);
+            assert_int_equal(h.kinds[2], CODE_RESULT);
+            assert_int_equal(h.kinds[3], CODE_ERROR);
+            assert_int_equal(h.kinds[4], CODE_ENDED);
             assert_string_equal(h.payload, "abcd");
             assert_int_equal(h.outcome, CODE_FAILED);
             assert_int_equal(h.status, 7);
@@ -87,15 +89,18 @@ static void expect_breach(const uint8_t *data, size_t n)
 static void test_what_is_no_frame_is_a_breach(void **state)
 {
     (void)state;
-    const uint8_t no_kind[] = {0, 0, 0, 0, 0}, far_kind[] = {0, 0, 0, 0, 5},
+    const uint8_t no_kind[] = {0, 0, 0, 0, 0}, far_kind[] = {0, 0, 0, 0, 6},
                   long_ready[] = {1, 0, 0, 0, CODE_READY, 0},
                   endless[] = {0xff, 0xff, 0xff, 0xff, CODE_RESULT},
-                  long_error[] = {1, 0, 4, 0, CODE_ERROR}, short_end[] = {4, 0, 0, 0, CODE_ENDED},
+                  long_error[] = {1, 0, 4, 0, CODE_ERROR},
+                  long_begun[] = {1, 0, 0, 0, CODE_BEGUN, 0},
+                  short_end[] = {4, 0, 0, 0, CODE_ENDED},
                   no_outcome[] = {5, 0, 0, 0, CODE_ENDED, 0, 0, 0, 0, 0},
                   far_outcome[] = {5, 0, 0, 0, CODE_ENDED, 4, 0, 0, 0, 0};
     expect_breach(no_kind, sizeof no_kind);
     expect_breach(far_kind, sizeof far_kind);
     expect_breach(long_ready, sizeof long_ready);
+    expect_breach(long_begun, sizeof long_begun);
     expect_breach(endless, sizeof endless);
     expect_breach(long_error, sizeof long_error);
     expect_breach(short_end, sizeof short_end);
@@ -106,8 +111,11 @@ static void test_what_is_no_frame_is_a_breach(void **state)
 static void test_a_head_survives_writing(void **state)
 {
     (void)state;
-    const struct code_head heads[] = {
-        {CODE_READY, 0}, {CODE_RESULT, CODE_RESULT_MAX}, {CODE_ERROR, 258}, {CODE_ENDED, 5}};
+    const struct code_head heads[] = {{CODE_READY, 0},
+                                      {CODE_RESULT, CODE_RESULT_MAX},
+                                      {CODE_ERROR, 258},
+                                      {CODE_ENDED, 5},
+                                      {CODE_BEGUN, 0}};
     for (size_t i = 0; i < CL_COUNT(heads); i++) {
         uint8_t bytes[CODE_FRAME_HEAD];
         struct code_head back;
