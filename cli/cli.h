@@ -60,7 +60,7 @@ struct cli_opts {
     const char *rules;
     const char *dir, *expect_head, *public_key, *event, *unit, *since, *until, *stream, *severity,
         *state_file;
-    uint64_t lines;
+    uint64_t lines; /* audit, watch */
     /* templates */
     bool update_lock;
     const char *mirror;

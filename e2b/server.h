@@ -3,9 +3,10 @@
  *
  * Three surfaces on one port: the control plane (/sandboxes), envd of each sandbox (Connect RPCs in
  * JSON, /files), and the code interpreter (/execute, /contexts).  Each request is one or a few gRPC
- * calls with the caller's own credential; nothing is remembered here between two requests.
+ * calls with the caller's own credential; nothing is remembered here between two requests but the
+ * watchers of folders that a client polls.
  *
- * Owns:    the calls in flight.
+ * Owns:    the calls in flight, the watchers.
  * Borrows: the loop, the pool.
  * Thread:  the loop's.
  * Source:  github.com/e2b-dev/E2B, spec/openapi.yml and spec/envd; the SDKs e2b 2.63 (Python) and

@@ -8,12 +8,14 @@ Snapshots are what the test puts into `snapshots`, templates those of `templates
 `on_snapshot(method, request, context)` may say something else, `asked` has the method and the request of each.
 Files that are written stand in `writes`, folders in `folders`; `on_write(write, context)` sees each message, `on_folder(request, context)`
 each folder, and may say something else, or wait.
+Folders that are watched stand in `watches`, and tell what the test says.
 Cells that were asked for stand in `cells`, and end at once; `on_cell(request, context)` may say something else.
 """
 import concurrent.futures
 import contextlib
 import hashlib
 import os
+import queue
 import socket
 import sys
 import threading
@@ -34,6 +36,26 @@ PIECE = 65536
 
 def link_of(box, secret=SECRET):
     return f"clp_{box[4:]}_{secret}"
+
+
+class Watched:
+    """A folder that the gateway watches: `tell` says what changes, an error ends it."""
+
+    def __init__(self, m, context):
+        self.request, self.context, self.queue, self.over = m, context, queue.Queue(), threading.Event()
+        context.add_callback(lambda: (self.over.set(), self.queue.put(None)))
+
+    def tell(self, *changes, lost=False):
+        self.queue.put(pb.FileServiceWatchResponse(lost=lost, changes=[pb.FileChange(kind=kind, path=path) for kind, path in changes]))
+
+    def fail(self, code, text):
+        self.queue.put((code, text))
+
+    def messages(self):
+        while (m := self.queue.get()) is not None:
+            if isinstance(m, tuple):
+                self.context.abort(*m)
+            yield m
 
 
 class Guest:
@@ -108,7 +130,7 @@ class Scheduler:
         self.on_fork, self.now, self.most, self.lock = None, 0, 0, threading.Lock()
         self.on_create, self.on_snapshot, self.asked, self.snapshots, self.templates = None, None, [], [], {"python"}
         self.writes, self.folders, self.on_write, self.on_folder = [], [], None, None
-        self.cells, self.on_cell = [], None
+        self.cells, self.on_cell, self.watches = [], None, []
         self.target = f"unix:{folder}/api.sock"
         self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(700))
         unary, both = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
@@ -128,6 +150,7 @@ class Scheduler:
                 "Resume": unary(self.resume, pb.ResumeRequest.FromString, text)}),
             grpc.method_handlers_generic_handler("cloche.v1.FileService", {
                 "MakeDir": unary(self.make_dir, file_pb2.MakeDirRequest.FromString, text),
+                "Watch": stream(self.watch, file_pb2.FileServiceWatchRequest.FromString, text),
                 "Write": many(self.write, file_pb2.WriteRequest.FromString, text)}),
             grpc.method_handlers_generic_handler("cloche.v1.CodeService", {
                 "RunCode": stream(self.run_code, pb.RunCodeRequest.FromString, text),
@@ -261,6 +284,12 @@ class Scheduler:
         if self.on_folder:
             self.on_folder(m, context)
         return file_pb2.MakeDirResponse()
+
+    def watch(self, m, context):
+        self.judge(context, m.sandbox_id)
+        w = Watched(m, context)
+        self.watches.append(w)
+        yield from w.messages()
 
     def write(self, requests, context):
         w = None
