@@ -8,228 +8,176 @@
 #include "scheduler/stream.h"
 #include "scheduler/validate.h"
 
-/* --- Read ----------------------------------------------------------------------------------------
+/* --- Read and Watch: what a relay says goes to the client at its pace ----------------------------
  */
 
-struct reading {
+struct flow {
     struct api_call *a; /* held */
     struct relay *relay;
     uint64_t bytes;
     bool finished;
 };
 
-static void finish_read(struct reading *r, const struct cl_err *err)
+static void finish_flow(struct flow *f, const struct cl_err *err)
 {
-    if (r->finished)
+    if (f->finished)
         return;
-    r->finished = true;
-    r->a->replied = true;
-    api_audit(r->a, err);
-    if (r->a->call)
-        rpc_call_finish(r->a->call, err);
+    f->finished = true;
+    f->a->replied = true;
+    api_audit(f->a, err);
+    if (f->a->call)
+        rpc_call_finish(f->a->call, err);
+}
+
+static void send_on(struct flow *f, const ProtobufCMessage *m)
+{
+    struct cl_err err = {0};
+    if (rpc_call_send(f->a->call, m, &err) < 0)
+        finish_flow(f, &err);
+    else if (rpc_call_is_full(f->a->call))
+        relay_pause(f->relay, true);
 }
 
 static void read_message(void *arg, const Cloche__V1__RelayRequest *m)
 {
-    struct reading *r = arg;
+    struct flow *f = arg;
     struct cl_err err = {0};
-    if (r->finished || !r->a->call)
+    if (f->finished || !f->a->call)
         return;
     if (m->data.len > 0 || m->size > 0) {
         Cloche__V1__ReadResponse out = CLOCHE__V1__READ_RESPONSE__INIT;
         out.data = m->data;
         out.size = m->size;
-        r->bytes += m->data.len;
-        if (rpc_call_send(r->a->call, &out.base, &err) < 0)
-            finish_read(r, &err);
-        else if (rpc_call_is_full(r->a->call))
-            relay_pause(r->relay, true);
+        f->bytes += m->data.len;
+        send_on(f, &out.base);
     }
     if (!m->done || m->done->code)
         return;
-    const Cloche__V1__ReadRequest *req = (const Cloche__V1__ReadRequest *)r->a->request;
+    const Cloche__V1__ReadRequest *req = (const Cloche__V1__ReadRequest *)f->a->request;
     char hex[65] = "";
     if (m->done->sha256.len == 32)
         cl_hex(m->done->sha256.data, 32, hex);
-    const struct audit_field fields[] = {AUDIT_NUM("bytes", r->bytes), AUDIT_STR("path", req->path),
+    const struct audit_field fields[] = {AUDIT_NUM("bytes", f->bytes), AUDIT_STR("path", req->path),
                                          AUDIT_STR("sha256", hex),
                                          AUDIT_STR("unit", req->sandbox_id)};
-    int rc = audit_emit(r->a->s->audit, r->a->p.tenant, AUDIT_FILE_READ, fields, CL_COUNT(fields),
+    int rc = audit_emit(f->a->s->audit, f->a->p.tenant, AUDIT_FILE_READ, fields, CL_COUNT(fields),
                         NULL, NULL, &err);
-    finish_read(r, rc < 0 ? &err : NULL);
+    finish_flow(f, rc < 0 ? &err : NULL);
 }
 
-static void read_drain(void *arg)
+/* Of a client that is slow its worker drops changes, and tells that some are lost. */
+static void watch_message(void *arg, const Cloche__V1__RelayRequest *m)
+{
+    struct flow *f = arg;
+    if (!f->finished && f->a->call && m->changes)
+        send_on(f, &m->changes->base);
+}
+
+static void flow_drain(void *arg)
 {
     (void)arg;
 }
 
 static void read_end(void *arg, const struct cl_err *why)
 {
-    struct reading *r = arg;
-    r->relay = NULL;
+    struct flow *f = arg;
+    f->relay = NULL;
     if (why)
-        finish_read(r, why);
+        finish_flow(f, why);
+}
+
+static void watch_end(void *arg, const struct cl_err *why)
+{
+    struct cl_err left = {0};
+    (void)cl_fail(&left, CL_E_UNAVAILABLE, 0, "its worker ended the watch");
+    read_end(arg, why ? why : &left);
+}
+
+/* `open` says what to do; the rest of it is filled in here. */
+static void begin_flow(struct api_call *a, const char *sandbox_id, Cloche__V1__OpenRelay *open,
+                       const struct relay_events *events)
+{
+    struct cl_err err = {0};
+    struct worker *w;
+    struct unit *u = api_unit(a, sandbox_id, BOOKS_SANDBOX, &w);
+    if (!u)
+        return;
+    struct flow *f = cl_zalloc(sizeof *f);
+    if (!f) {
+        api_fail_with(a, CL_E_NOMEM, "file");
+        return;
+    }
+    open->unit_id = u->id;
+    f->a = a;
+    if (relay_open(w, open, events, f, &f->relay, &err) < 0) {
+        cl_free(f);
+        api_fail(a, &err);
+        return;
+    }
+    a->state = f;
+    api_hold(a);
+}
+
+/* False: the call has failed. */
+static bool check_path(struct api_call *a, const char *path, const char *user)
+{
+    struct cl_err err = {0};
+    if (validate_path(path, &err) == 0 && validate_user(user, &err) == 0)
+        return true;
+    api_fail(a, &err);
+    return false;
 }
 
 static void file_read(struct api_call *a)
 {
-    static const struct relay_events events = {read_message, read_drain, read_end};
+    static const struct relay_events events = {read_message, flow_drain, read_end};
     const Cloche__V1__ReadRequest *req = (const Cloche__V1__ReadRequest *)a->request;
-    struct cl_err err = {0};
-    struct worker *w;
-    if (validate_path(req->path, &err) < 0 || validate_user(req->user, &err) < 0) {
-        api_fail(a, &err);
-        return;
-    }
-    struct unit *u = api_unit(a, req->sandbox_id, BOOKS_SANDBOX, &w);
-    if (!u)
-        return;
-    struct reading *r = cl_zalloc(sizeof *r);
-    if (!r) {
-        api_fail_with(a, CL_E_NOMEM, "file");
-        return;
-    }
     Cloche__V1__OpenRelay open = CLOCHE__V1__OPEN_RELAY__INIT;
     Cloche__V1__RelayRead read = CLOCHE__V1__RELAY_READ__INIT;
-    open.unit_id = u->id;
     open.what_case = CLOCHE__V1__OPEN_RELAY__WHAT_READ;
     open.read = &read;
     read.path = req->path;
     read.offset = req->offset;
     read.length = req->length;
     read.user = req->user;
-    r->a = a;
-    if (relay_open(w, &open, &events, r, &r->relay, &err) < 0) {
-        cl_free(r);
-        api_fail(a, &err);
-        return;
-    }
-    a->state = r;
-    api_hold(a);
-}
-
-static void read_room(struct api_call *a)
-{
-    struct reading *r = a->state;
-    if (r && r->relay)
-        relay_pause(r->relay, false);
-}
-
-static void read_gone(struct api_call *a, const struct cl_err *why)
-{
-    struct reading *r = a->state;
-    if (!r)
-        return;
-    api_audit(a, why);
-    if (r->relay)
-        relay_drop(r->relay);
-    a->state = NULL;
-    cl_free(r);
-    api_release(a);
-}
-
-/* --- Watch --------------------------------------------------------------------------------------
- */
-
-struct watching {
-    struct api_call *a; /* held */
-    struct relay *relay;
-    bool finished;
-};
-
-static void finish_watch(struct watching *w, const struct cl_err *err)
-{
-    if (w->finished)
-        return;
-    w->finished = true;
-    w->a->replied = true;
-    api_audit(w->a, err);
-    if (w->a->call)
-        rpc_call_finish(w->a->call, err);
-}
-
-static void watch_message(void *arg, const Cloche__V1__RelayRequest *m)
-{
-    struct watching *w = arg;
-    struct cl_err err = {0};
-    if (w->finished || !w->a->call || !m->changes)
-        return;
-    if (rpc_call_send(w->a->call, &m->changes->base, &err) < 0)
-        finish_watch(w, &err);
-    else if (rpc_call_is_full(w->a->call))
-        relay_pause(w->relay, true); /* its worker tells what is lost meanwhile */
-}
-
-static void watch_drain(void *arg)
-{
-    (void)arg;
-}
-
-static void watch_end(void *arg, const struct cl_err *why)
-{
-    static const struct cl_err left = {.code = CL_E_UNAVAILABLE,
-                                       .text = "its worker ended the watch"};
-    struct watching *w = arg;
-    w->relay = NULL;
-    finish_watch(w, why ? why : &left);
+    if (check_path(a, req->path, req->user))
+        begin_flow(a, req->sandbox_id, &open, &events);
 }
 
 static void file_watch(struct api_call *a)
 {
-    static const struct relay_events events = {watch_message, watch_drain, watch_end};
+    static const struct relay_events events = {watch_message, flow_drain, watch_end};
     const Cloche__V1__FileServiceWatchRequest *req =
         (const Cloche__V1__FileServiceWatchRequest *)a->request;
-    struct cl_err err = {0};
-    struct worker *on;
-    if (validate_path(req->path, &err) < 0 || validate_user(req->user, &err) < 0) {
-        api_fail(a, &err);
-        return;
-    }
-    struct unit *u = api_unit(a, req->sandbox_id, BOOKS_SANDBOX, &on);
-    if (!u)
-        return;
-    struct watching *w = cl_zalloc(sizeof *w);
-    if (!w) {
-        api_fail_with(a, CL_E_NOMEM, "watch");
-        return;
-    }
     Cloche__V1__OpenRelay open = CLOCHE__V1__OPEN_RELAY__INIT;
     Cloche__V1__RelayWatch watch = CLOCHE__V1__RELAY_WATCH__INIT;
-    open.unit_id = u->id;
     open.what_case = CLOCHE__V1__OPEN_RELAY__WHAT_WATCH;
     open.watch = &watch;
     watch.path = req->path;
     watch.recursive = req->recursive;
     watch.user = req->user;
     watch.with_info = req->with_info;
-    w->a = a;
-    if (relay_open(on, &open, &events, w, &w->relay, &err) < 0) {
-        cl_free(w);
-        api_fail(a, &err);
-        return;
-    }
-    a->state = w;
-    api_hold(a);
+    if (check_path(a, req->path, req->user))
+        begin_flow(a, req->sandbox_id, &open, &events);
 }
 
-static void watch_room(struct api_call *a)
+static void flow_room(struct api_call *a)
 {
-    struct watching *w = a->state;
-    if (w && w->relay)
-        relay_pause(w->relay, false);
+    struct flow *f = a->state;
+    if (f && f->relay)
+        relay_pause(f->relay, false);
 }
 
-static void watch_gone(struct api_call *a, const struct cl_err *why)
+static void flow_gone(struct api_call *a, const struct cl_err *why)
 {
-    struct watching *w = a->state;
-    if (!w)
+    struct flow *f = a->state;
+    if (!f)
         return;
     api_audit(a, why);
-    if (w->relay)
-        relay_drop(w->relay);
+    if (f->relay)
+        relay_drop(f->relay);
     a->state = NULL;
-    cl_free(w);
+    cl_free(f);
     api_release(a);
 }
 
@@ -241,10 +189,8 @@ static void ask(struct api_call *a, const char *sandbox_id, Cloche__V1__FileComm
 {
     struct cl_err err = {0};
     struct worker *w;
-    if (validate_path(f->path, &err) < 0 || validate_user(f->user, &err) < 0) {
-        api_fail(a, &err);
+    if (!check_path(a, f->path, f->user))
         return;
-    }
     struct unit *u = api_unit(a, sandbox_id, BOOKS_SANDBOX, &w);
     if (!u)
         return;
@@ -423,7 +369,7 @@ static void write_message(struct api_call *a, const ProtobufCMessage *msg)
 
 const struct api_method file_api[] = {
     {METHOD("Read"), TYPES(read_request, read_response), .scope = SCOPE_READ, .wakes = true,
-     .server_streams = true, .handle = file_read, .on_drain = read_room, .on_gone = read_gone},
+     .server_streams = true, .handle = file_read, .on_drain = flow_room, .on_gone = flow_gone},
     {METHOD("Write"), TYPES(write_request, write_response), .scope = SCOPE_RUN, .wakes = true,
      .changes = true, .client_streams = true, .handle = upload_file, .on_message = write_message,
      .on_half_close = upload_half_close, .on_gone = upload_gone},
@@ -439,6 +385,6 @@ const struct api_method file_api[] = {
      .changes = true, .handle = file_rename},
     {METHOD("Watch"), TYPES(file_service_watch_request, file_service_watch_response),
      .scope = SCOPE_READ, .wakes = true, .server_streams = true, .handle = file_watch,
-     .on_drain = watch_room, .on_gone = watch_gone},
+     .on_drain = flow_room, .on_gone = flow_gone},
 };
 const size_t file_api_n = CL_COUNT(file_api);
