@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
@@ -20,6 +21,7 @@ enum {
     BATCH_BYTES = 32 * 1024, /* with one more change of 22 KiB it is below FILE_RESULT_MAX */
     CHANGE_FIXED = 80,       /* the numbers of a change, packed */
     READ_STEP = 64 * 1024,
+    MOVE_WAIT_MS = 10, /* where a folder has moved to is told right behind that it has, or never */
     EVENTS = IN_CREATE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_MODIFY | IN_ATTRIB |
              IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR | IN_EXCL_UNLINK,
 };
@@ -44,6 +46,9 @@ struct watching {
     struct change *changes; /* BATCH_MAX */
     size_t n_changes, bytes;
     bool lost;
+    char *moved; /* a folder that has left its place, until it is known where to; owned */
+    uint32_t cookie;
+    const char *end; /* of the events that were read */
 };
 
 /* Folders still to be looked into. */
@@ -235,14 +240,37 @@ static bool is_below(const char *path, const char *folder)
     return strncmp(path, folder, n) == 0 && (path[n] == '\0' || path[n] == '/');
 }
 
-static void drop_tree(struct watching *w, const char *path)
+/* It is not here any more. */
+static void leave_moved(struct watching *w)
 {
-    for (size_t i = w->n_folders; i-- > 0;) {
-        if (!is_below(w->folders[i].path, path))
+    for (size_t i = w->n_folders; w->moved && i-- > 0;) {
+        if (!is_below(w->folders[i].path, w->moved))
             continue;
         (void)inotify_rm_watch(w->fd, w->folders[i].wd);
         drop(w, &w->folders[i]);
     }
+    cl_free(w->moved);
+    w->moved = NULL;
+}
+
+/* It is at `path` now: what happened in it meanwhile is told, so its watches go with it. */
+static void follow_moved(struct watching *w, const char *path)
+{
+    for (size_t i = 0; i < w->n_folders; i++) {
+        struct folder *f = &w->folders[i];
+        if (!is_below(f->path, w->moved))
+            continue;
+        const char *below = f->path + strlen(w->moved);
+        size_t n = strlen(path) + strlen(below) + 1;
+        char *now = cl_zalloc(n);
+        if (!now)
+            _exit(1);
+        (void)snprintf(now, n, "%s%s", path, below);
+        cl_free(f->path);
+        f->path = now;
+    }
+    cl_free(w->moved);
+    w->moved = NULL;
 }
 
 /* --- what happens ----------------------------------------------------------------------------- */
@@ -257,7 +285,44 @@ static Cloche__V1__GuestChangeKind kind_of(uint32_t mask)
                                   : CLOCHE__V1__GUEST_CHANGE_KIND__GUEST_CHANGE_KIND_ATTRIBUTES;
 }
 
-/* 0, or why nothing can be told any more. */
+static const struct inotify_event *event_at(const char *at)
+{
+    return (const struct inotify_event *)(const void *)at;
+}
+
+/* Does one of the events from there on say where it is now? */
+static bool moved_is_told(const struct watching *w, const char *at)
+{
+    for (; at < w->end; at += sizeof(struct inotify_event) + event_at(at)->len) {
+        if (event_at(at)->mask & IN_MOVED_TO && event_at(at)->cookie == w->cookie)
+            return true;
+    }
+    return false;
+}
+
+/* Of a folder below: 0, or why nothing can be told any more. */
+static int take_folder(struct watching *w, const char *path, const struct inotify_event *e)
+{
+    if (e->mask & IN_MOVED_FROM) {
+        leave_moved(w); /* another one */
+        w->cookie = e->cookie;
+        w->moved = cl_strdup(path);
+        if (!w->moved)
+            return ENOMEM;
+        const char *rest = (const char *)e + sizeof *e + e->len;
+        if (rest < w->end && !moved_is_told(w, rest))
+            leave_moved(w);
+    }
+    if (e->mask & IN_MOVED_TO && w->moved && e->cookie == w->cookie) {
+        follow_moved(w, path);
+        return 0;
+    }
+    if (e->mask & (IN_CREATE | IN_MOVED_TO))
+        return add_tree(w, path, true) == ENOSPC ? ENOSPC : 0;
+    return 0;
+}
+
+/* The same, of what happened in a folder. */
 static int take_of(struct watching *w, struct folder *f, const struct inotify_event *e)
 {
     char path[PATH_MAX];
@@ -273,13 +338,7 @@ static int take_of(struct watching *w, struct folder *f, const struct inotify_ev
     if (e->len == 0 || n < 0 || (size_t)n >= sizeof path)
         return 0; /* the folder's own mode: its parent tells it, if that is watched */
     note(w, kind_of(e->mask), path);
-    if (!w->plan->op->recursive || !(e->mask & IN_ISDIR))
-        return 0;
-    if (e->mask & IN_MOVED_FROM)
-        drop_tree(w, path);
-    if (e->mask & (IN_CREATE | IN_MOVED_TO))
-        return add_tree(w, path, true) == ENOSPC ? ENOSPC : 0;
-    return 0;
+    return w->plan->op->recursive && e->mask & IN_ISDIR ? take_folder(w, path, e) : 0;
 }
 
 static int take(struct watching *w, const struct inotify_event *e)
@@ -301,16 +360,21 @@ static int follow(struct watching *w)
             continue;
         if (n <= 0)
             return n < 0 ? errno : EIO;
-        for (const char *at = bytes; at < bytes + n;) {
-            const struct inotify_event *e = (const struct inotify_event *)(const void *)at;
-            int error = take(w, e);
+        w->end = bytes + n;
+        if (w->moved && !moved_is_told(w, bytes))
+            leave_moved(w);
+        for (const char *at = bytes; at < w->end;) {
+            int error = take(w, event_at(at));
             if (error) {
                 say_what_there_is(w);
                 return error;
             }
-            at += sizeof *e + e->len;
+            at += sizeof(struct inotify_event) + event_at(at)->len;
         }
         say_what_there_is(w);
+        struct pollfd more = {.fd = w->fd, .events = POLLIN};
+        if (w->moved && poll(&more, 1, MOVE_WAIT_MS) == 0)
+            leave_moved(w);
     }
 }
 

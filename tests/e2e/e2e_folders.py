@@ -85,6 +85,9 @@ def folders_below_it(c):
     sh(box, "mv new moved; echo 4 > moved/a/b/d; rm moved/a/b/c")
     check("a folder that moves is watched at its new place", w.has((MOVED, "new"), (CREATED, "moved"), (CREATED, "moved/a/b/d"), (REMOVED, "moved/a/b/c")), w.seen())
     check("… what is gone has no state", not any(c.HasField("info") for c in w.changes if c.kind == REMOVED), w.changes[-4:])
+    sh(box, "mkdir -p m0/in; touch $(seq -f 'm0/in/%g' 0 99); i=0; while [ $i -lt 100 ]; do mv m$i m$((i + 1)); i=$((i + 1)); rm m$i/in/$((i - 1)); done")
+    check("what happens in a folder right after it moved is told at its place", w.has(*((REMOVED, f"m{i}/in/{i - 1}") for i in range(1, 101))),
+          [p for k, p in w.seen() if k == REMOVED])
     sh(box, "mv moved /tmp/outside; echo 5 > /tmp/outside/a/e; touch other/end")
     check("one that leaves is not watched any more", w.has((MOVED, "moved"), (CREATED, "other/end")) and not any(p.endswith("a/e") for _, p in w.seen()), w.seen())
     sh(box, "ln -s /tmp/outside link; echo 6 > /tmp/outside/a/g; touch other/last; i=0; while [ $i -lt 300 ]; do mkdir -p t/$i/x; touch t/$i/x/f; i=$((i + 1)); done")
