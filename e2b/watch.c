@@ -20,7 +20,7 @@
 
 enum {
     PATH_BYTES = 4096,
-    WATCHERS_MAX = 1024,  /* of a gateway: each is a call to the scheduler */
+    WATCHERS_MAX = 256,   /* of a gateway: each is a call to the scheduler */
     WATCHERS_OF_KEY = 64, /* so that one key cannot take all of them */
     EVENTS_MAX = 4096,    /* that wait; then the watcher ends: its client would miss some */
     EVENTS_BYTES = 1024 * 1024,
@@ -299,6 +299,7 @@ static void drop_unasked(struct e2b_server *s)
 static int check_room(struct e2b_server *s, const uint8_t *key, struct cl_err *err)
 {
     size_t all = 0, of_key = 0;
+    drop_unasked(s);
     CL_LIST_FOREACH (it, &s->watchers) {
         const struct watcher *w = CL_LIST_ENTRY(it, struct watcher, link);
         all++;
@@ -331,7 +332,6 @@ void e2b_watcher_create(struct e2b_call *c)
     w->asked_ns = cl_now_ns();
     (void)snprintf(w->sandbox, sizeof w->sandbox, "%s", c->grant->sandbox);
     (void)SHA256((const uint8_t *)credential, strlen(credential), w->key);
-    drop_unasked(c->server);
     if (!read_path(c, w->path)) {
         destroy(w);
         return;
@@ -352,6 +352,7 @@ static struct watcher *find(struct e2b_call *c)
 {
     const char *id = e2b_text(c, "watcherId");
     struct cl_err err = {0};
+    drop_unasked(c->server);
     CL_LIST_FOREACH (it, &c->server->watchers) {
         struct watcher *w = CL_LIST_ENTRY(it, struct watcher, link);
         if (id && !w->maker && strcmp(w->id, id) == 0 && strcmp(w->sandbox, c->grant->sandbox) == 0)
