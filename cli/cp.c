@@ -77,7 +77,7 @@ static int on_changes(void *arg, const ProtobufCMessage *msg, struct cl_err *err
     struct watching *w = arg;
     const Cloche__V1__FileServiceWatchResponse *m =
         (const Cloche__V1__FileServiceWatchResponse *)msg;
-    if (!w->ready && !w->json)
+    if (!w->ready)
         (void)fputs("cloche: watching\n", stderr);
     w->ready = true;
     if (m->lost)

@@ -16,6 +16,48 @@ const READY = 1, RESULT = 2, ERROR = 3, ENDED = 4, BEGUN = 5;
 const OK = 1, FAILED = 2, INTERRUPTED = 3;
 const RESULT_MAX = 3 << 20;
 
+// --- bytes out ----------------------------------------------------------------------------------
+const never = new Int32Array(new SharedArrayBuffer(4));
+
+// So many of them; a full pipe takes none for a while.  An interrupt ends a loop around this.
+function writeSome(fd, data) {
+  try {
+    return fs.writeSync(fd, data);
+  } catch (e) {
+    if (e.code !== 'EAGAIN') throw e;
+    Atomics.wait(never, 0, 0, 1);
+    return 0;
+  }
+}
+
+// What a cell prints is in the pipe when the call returns: of what node's own streams keep back
+// while the pipe is full, the cell's end would know nothing, and exit() would lose it.
+class Output extends stream.Writable {
+  constructor(fd) {
+    super();
+    this.fd = fd;
+    this.setMaxListeners(0); // an interrupted console leaves its own behind
+    // A description of its own: child processes that share the pipe find it blocking.
+    this.own = fs.openSync(`/proc/self/fd/${fd}`, fs.constants.O_WRONLY | fs.constants.O_NONBLOCK);
+  }
+
+  write(chunk, encoding, done) {
+    if (typeof encoding === 'function') [encoding, done] = [undefined, encoding];
+    let data = chunk instanceof Uint8Array ? chunk : Buffer.from(chunk, encoding);
+    while (data.length > 0) data = data.subarray(writeSome(this.own, data));
+    if (done) process.nextTick(done);
+    return true;
+  }
+
+  _write(chunk, encoding, done) { // end(chunk) comes here
+    this.write(chunk, encoding, done);
+  }
+}
+
+for (const [name, fd] of [['stdout', 1], ['stderr', 2]]) {
+  Object.defineProperty(process, name, { configurable: true, enumerable: true, value: new Output(fd) });
+}
+
 // --- frames out ---------------------------------------------------------------------------------
 function varint(n) {
   const out = [];
@@ -29,18 +71,14 @@ function field(number, data) {
   return Buffer.concat([varint(number << 3 | 2), varint(data.length), data]);
 }
 
+let unsent = Buffer.alloc(0); // of a frame that an interrupt cut, too
+
 function send(kind, payload = Buffer.alloc(0)) {
   const head = Buffer.alloc(5);
   head.writeUInt32LE(payload.length);
   head[4] = kind;
-  let data = Buffer.concat([head, payload]);
-  while (data.length > 0) {
-    try {
-      data = data.subarray(fs.writeSync(3, data));
-    } catch (e) {
-      if (e.code !== 'EAGAIN') throw e;
-    }
-  }
+  unsent = Buffer.concat([unsent, head, payload]);
+  while (unsent.length > 0) unsent = unsent.subarray(writeSome(3, unsent));
 }
 
 function encode(mime, value) {

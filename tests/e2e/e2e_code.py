@@ -339,8 +339,16 @@ def javascript(c):
     equal("display() shows forms", run("display({'text/html': '<b>b</b>'})").all_forms(), {"text/html": b"<b>b</b>"})
     equal("a loop is interrupted", run("while (true);", timeout=0.5).outcome, "TIMED_OUT")
     equal("… an await too", run("await new Promise(() => {})", timeout=0.5).outcome, "TIMED_OUT")
+    equal("… output that nobody could take so fast", run(f"while (true) console.log('x'.repeat({MIB}))", timeout=0.5, cap=1000).outcome, "TIMED_OUT")
+    equal("… results, too", run(f"while (true) display({{'image/png': Buffer.alloc({MIB})}})", timeout=0.5).outcome, "TIMED_OUT")
     equal("the context goes on", run("add(1)").main, "41")
-    equal("an exit is told", run("process.exit(4)").ended.exit_code, 4)
+    for what, code in (("all", f"console.log('x'.repeat({MIB} - 1)); console.error('y'.repeat({MIB} - 1))"),
+                       ("by callbacks", f"await new Promise((r) => process.stdout.write('x'.repeat({MIB}), () => process.stderr.end('y'.repeat({MIB}), r)))"),
+                       ("of what it starts, too", f"require('child_process').execSync('yes x | head -c {MIB}; yes y | head -c {MIB} >&2', {{ stdio: 'inherit' }})"),
+                       ("before an exit, too", f"process.stdout.write('x'.repeat({MIB})); process.stderr.write('y'.repeat({MIB})); process.exit(4)")):
+        cell = run(code)
+        equal(f"a MiB arrives, {what}", (len(cell.out), len(cell.err), cell.out[:1], cell.err[:1]), (MIB, MIB, b"x", b"y"))
+    equal("an exit is told", cell.ended.exit_code, 4)
     box.kill()
 
 

@@ -492,6 +492,7 @@ def z_who_stops_in_the_middle(w):
     check("a client of HTTP/1.1 that stops is put out", http1 and IDLE_S - 5 < http1 < IDLE_S + 60, http1)
     check("one of HTTP/2, too", http2 and IDLE_S - 5 < http2 < IDLE_S + 60, http2)
     check("one that is slow is not", slow is not None)
+    until(lambda: all(x.over for x in w.silent_writes), 20)
     equal("and only its file is changed", sorted((x.path, x.over, x.committed) for x in w.silent_writes),
           [("/silent1", True, False), ("/silent2", True, False), ("/slow", True, True)])
 
