@@ -11,15 +11,38 @@
 #include "base/clock.h"
 #include "base/own.h"
 
+enum { MEMINFO_MAX = 2048 };
+
+static void read_meminfo(char text[static MEMINFO_MAX])
+{
+    CL_AUTO(cl_closep) int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, MEMINFO_MAX - 1);
+    text[n < 0 ? 0 : n] = '\0';
+}
+
+/* key: "\nName:", as no other name ends. */
+static uint64_t row_bytes(const char *meminfo, const char *key)
+{
+    const char *at = strstr(meminfo, key);
+    return at ? strtoull(at + strlen(key), NULL, 10) * CL_KIB : 0;
+}
+
 uint64_t stats_available_bytes(void)
 {
-    static const char key[] = "MemAvailable:";
-    char text[1024];
-    CL_AUTO(cl_closep) int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    text[n < 0 ? 0 : n] = '\0';
-    const char *at = strstr(text, key);
-    return at ? strtoull(at + sizeof key - 1, NULL, 10) * CL_KIB : 0;
+    char meminfo[MEMINFO_MAX];
+    read_meminfo(meminfo);
+    return row_bytes(meminfo, "\nMemAvailable:");
+}
+
+static void read_memory(Cloche__V1__GuestStats *stats)
+{
+    char meminfo[MEMINFO_MAX];
+    read_meminfo(meminfo);
+    uint64_t cached = row_bytes(meminfo, "\nCached:") + row_bytes(meminfo, "\nBuffers:") +
+                      row_bytes(meminfo, "\nSReclaimable:");
+    uint64_t kept = row_bytes(meminfo, "\nShmem:"); /* files of a tmpfs count as cached there */
+    stats->memory_available_bytes = row_bytes(meminfo, "\nMemAvailable:");
+    stats->memory_cached_bytes = cached > kept ? cached - kept : 0;
 }
 
 void stats_read(const struct cgroups *groups, int scratch_fd, Cloche__V1__GuestStats *stats)
@@ -27,7 +50,7 @@ void stats_read(const struct cgroups *groups, int scratch_fd, Cloche__V1__GuestS
     struct sysinfo info;
     if (sysinfo(&info) == 0)
         stats->memory_total_bytes = (uint64_t)info.totalram * info.mem_unit;
-    stats->memory_available_bytes = stats_available_bytes();
+    read_memory(stats);
     stats->cpu_ns = cgroups_cpu_ns(groups);
     struct statvfs fs;
     if (fstatvfs(scratch_fd, &fs) == 0) {

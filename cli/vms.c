@@ -1,4 +1,5 @@
-/* cli/vms.c - `cloche vm stats`: what is counted of the VM of a sandbox or a job.
+/* cli/vms.c - `cloche vm stats`, `cloche vm usage`: what is counted of the VM of a sandbox or a
+ * job.
  *
  * Owns:    nothing.
  * Thread:  the only one.
@@ -97,6 +98,91 @@ static int cmd_stats(const struct cli_opts *o, const struct args *a)
     return code;
 }
 
+/* --- usage ------------------------------------------------------------------------------------ */
+
+enum { USAGE_LINES = 20 };
+
+/* As top(1) has it: 100 = one vCPU computes. */
+static double cpu_percent(const Cloche__V1__UsageSample *s)
+{
+    double percent = s->span_ns ? 100.0 * (double)s->cpu_ns / (double)s->span_ns : 0;
+    return (double)(uint64_t)(CL_MIN(percent, 1e6) * 10 + 0.5) / 10;
+}
+
+static json_t *sample_json(const Cloche__V1__UsageSample *s)
+{
+    return json_pack(
+        "{s:o, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "at",
+        out_time(s->at ? s->at->unix_ns : 0), "span_ms", (json_int_t)(s->span_ns / CL_NS_PER_MS),
+        "cpu_ms", (json_int_t)(s->cpu_ns / CL_NS_PER_MS), "cpu_percent", cpu_percent(s),
+        "memory_used_bytes", (json_int_t)s->memory_used_bytes, "memory_cached_bytes",
+        (json_int_t)s->memory_cached_bytes, "memory_total_bytes", (json_int_t)s->memory_total_bytes,
+        "scratch_used_bytes", (json_int_t)s->scratch_used_bytes, "scratch_total_bytes",
+        (json_int_t)s->scratch_total_bytes, "processes", (json_int_t)s->processes);
+}
+
+static json_t *of_text(uint64_t part, uint64_t whole)
+{
+    char a[VALUE_TEXT], b[VALUE_TEXT];
+    value_bytes_text(part, a);
+    value_bytes_text(whole, b);
+    return json_sprintf("%s of %s", a, b);
+}
+
+static json_t *sample_row(const Cloche__V1__UsageSample *s)
+{
+    char cached[VALUE_TEXT], span[VALUE_TEXT];
+    value_bytes_text(s->memory_cached_bytes, cached);
+    value_age_text(s->span_ns, span);
+    return json_pack("{s:o, s:s, s:o, s:o, s:s, s:o, s:I}", "at",
+                     out_time(s->at ? s->at->unix_ns : 0), "span", span, "cpu",
+                     json_sprintf("%.1f%%", cpu_percent(s)), "memory",
+                     of_text(s->memory_used_bytes, s->memory_total_bytes), "cached", cached, "disk",
+                     of_text(s->scratch_used_bytes, s->scratch_total_bytes), "processes",
+                     (json_int_t)s->processes);
+}
+
+static int print_usage(const struct cli_opts *o, const char *id, const Cloche__V1__UsageResponse *m)
+{
+    static const struct out_col cols[] = {{"at", "AT"},
+                                          {"span", "FOR"},
+                                          {"cpu", "CPU"},
+                                          {"memory", "MEMORY"},
+                                          {"cached", "CACHED"},
+                                          {"disk", "DISK"},
+                                          {"processes", "PROCESSES"}};
+    size_t lines = o->lines ? o->lines : o->json ? SIZE_MAX : USAGE_LINES;
+    size_t from = m->n_samples > lines ? m->n_samples - lines : 0;
+    json_t *rows = json_array();
+    for (size_t i = from; i < m->n_samples; i++)
+        (void)json_array_append_new(rows, o->json ? sample_json(m->samples[i])
+                                                  : sample_row(m->samples[i]));
+    if (o->json)
+        return out_json(
+            json_pack("{s:s, s:i, s:o}", "id", id, "vcpus", (int)m->vcpus, "samples", rows));
+    return out_rows(false, rows, cols, CL_COUNT(cols));
+}
+
+static int cmd_usage(const struct cli_opts *o, const struct args *a)
+{
+    static const struct client_method method =
+        CLIENT_METHOD("SandboxService", "Usage", usage_response);
+    struct cl_err err = {0};
+    ProtobufCMessage *msg = NULL;
+    CL_AUTO(client_freep) struct client *client = NULL;
+    Cloche__V1__UsageRequest req = CLOCHE__V1__USAGE_REQUEST__INIT;
+    req.unit_id = pb_text(a->pos[0]);
+    if (client_open(o, &client, &err) < 0 ||
+        client_unary(client, &method, &req.base, 0, &msg, &err) < 0)
+        return cli_report(&err);
+    int code = print_usage(o, a->pos[0], (const Cloche__V1__UsageResponse *)msg);
+    pb_free(msg);
+    return code;
+}
+
+static const struct arg_opt usage_opts[] = {
+    OPT_JSON, {"lines", 'n', ARG_U64, OPT(lines), "N", "only the last N (default: 20)"}};
+
 static const struct arg_opt stats_opts[] = {
     OPT_JSON, {"all", 'a', ARG_FLAG, OPT(all), NULL, "counters that are 0, too"}};
 
@@ -109,5 +195,14 @@ const struct cli_command vm_commands[] = {
      "  cloche vm stats sbx_01...\n"
      "  cloche vm stats --json job_01... | jq '.counters[\"kicks.vsock\"]'\n",
      SPEC(stats_opts, 1, 1), cmd_stats, false},
+    {"vm usage", "[-n N] [--json] SANDBOX|JOB", "CPU time, memory and disk it used, over time",
+     "A line for each 5 seconds in which its VM did something, up to now; the older ones are "
+     "longer.\n"
+     "100% CPU: one vCPU computes.  Memory is without the page cache (CACHED), which can be "
+     "dropped.\n"
+     "Looking does not renew a sandbox's time to live.  docs/usage.md tells more.\n\n"
+     "  cloche vm usage sbx_01...\n"
+     "  cloche vm usage --json sbx_01... | jq '[.samples[].memory_used_bytes] | max'\n",
+     SPEC(usage_opts, 1, 1), cmd_usage, false},
 };
 const size_t vm_commands_n = CL_COUNT(vm_commands);

@@ -170,7 +170,7 @@ void e2b_env_free(struct e2b_env *env);
 e2b_run_fn e2b_not_there, e2b_health;
 e2b_run_fn e2b_sandbox_create, e2b_sandbox_list, e2b_sandbox_get, e2b_sandbox_kill,
     e2b_sandbox_timeout, e2b_sandbox_connect, e2b_sandbox_pause, e2b_sandbox_resume,
-    e2b_sandbox_fork;
+    e2b_sandbox_fork, e2b_sandbox_metrics;
 e2b_run_fn e2b_snapshot_create, e2b_snapshot_list, e2b_snapshot_delete;
 e2b_run_fn e2b_process_start, e2b_process_connect, e2b_process_list, e2b_process_signal,
     e2b_process_input, e2b_process_close, e2b_process_update;

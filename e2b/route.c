@@ -23,7 +23,7 @@ static const struct e2b_route routes[] = {
     {E2B_GET, "/snapshots", PLANE_CONTROL, e2b_snapshot_list},
     {E2B_DELETE, "/templates/*", PLANE_CONTROL, e2b_snapshot_delete},
     {E2B_PUT, "/sandboxes/*/network", PLANE_CONTROL, e2b_not_there},
-    {E2B_GET, "/sandboxes/*/metrics", PLANE_CONTROL, e2b_not_there},
+    {E2B_GET, "/sandboxes/*/metrics", PLANE_CONTROL, e2b_sandbox_metrics},
     {E2B_GET, "/health", PLANE_CODE, e2b_health},
     {E2B_POST, "/process.Process/Start", PLANE_STREAM, e2b_process_start},
     {E2B_POST, "/process.Process/Connect", PLANE_STREAM, e2b_process_connect},

@@ -311,23 +311,62 @@ static void on_stats(void *arg, const Cloche__V1__ExecAnswer *answer, const stru
     api_release(a);
 }
 
+/* What a live unit's worker counts of its VM. */
+static void ask_about_vm(struct api_call *a, const char *id, Cloche__V1__ExecCommand *cmd,
+                         request_fn *on_answer)
+{
+    enum books_kind kind = cl_id_is(id, "job") ? BOOKS_JOB : BOOKS_SANDBOX;
+    struct cl_err err = {0};
+    struct worker *w;
+    struct unit *u = api_unit(a, id, kind, &w);
+    if (!u)
+        return;
+    cmd->unit_id = u->id;
+    api_hold(a);
+    if (worker_request(w, cmd, on_answer, a, &err) < 0)
+        on_answer(a, NULL, &err);
+}
+
 static void vm_stats(struct api_call *a)
 {
     const Cloche__V1__StatsRequest *r = (const Cloche__V1__StatsRequest *)a->request;
-    enum books_kind kind = cl_id_is(r->unit_id, "job") ? BOOKS_JOB : BOOKS_SANDBOX;
     Cloche__V1__StatsCommand stats = CLOCHE__V1__STATS_COMMAND__INIT;
     Cloche__V1__ExecCommand cmd = CLOCHE__V1__EXEC_COMMAND__INIT;
-    struct cl_err err = {0};
-    struct worker *w;
-    struct unit *u = api_unit(a, r->unit_id, kind, &w);
-    if (!u)
-        return;
-    cmd.unit_id = u->id;
     cmd.what_case = CLOCHE__V1__EXEC_COMMAND__WHAT_STATS;
     cmd.stats = &stats;
-    api_hold(a);
-    if (worker_request(w, &cmd, on_stats, a, &err) < 0)
-        on_stats(a, NULL, &err);
+    ask_about_vm(a, r->unit_id, &cmd, on_stats);
+}
+
+/* --- Usage --------------------------------------------------------------------------------------
+ */
+
+enum { SAMPLES_MAX = 1000 }; /* of a worker that is newer; more is not passed on */
+
+static void on_usage(void *arg, const Cloche__V1__ExecAnswer *answer, const struct cl_err *err)
+{
+    struct api_call *a = arg;
+    Cloche__V1__UsageResponse m = CLOCHE__V1__USAGE_RESPONSE__INIT;
+    if (err) {
+        api_fail(a, err);
+    } else if (answer->vcpus == 0 || answer->n_usage > SAMPLES_MAX) {
+        api_fail_with(a, CL_E_PEER, "the worker answered no usage, or far too much");
+    } else {
+        m.samples = answer->usage;
+        m.n_samples = answer->n_usage;
+        m.vcpus = answer->vcpus;
+        api_reply(a, &m.base);
+    }
+    api_release(a);
+}
+
+static void vm_usage(struct api_call *a)
+{
+    const Cloche__V1__UsageRequest *r = (const Cloche__V1__UsageRequest *)a->request;
+    Cloche__V1__UsageCommand usage = CLOCHE__V1__USAGE_COMMAND__INIT;
+    Cloche__V1__ExecCommand cmd = CLOCHE__V1__EXEC_COMMAND__INIT;
+    cmd.what_case = CLOCHE__V1__EXEC_COMMAND__WHAT_USAGE;
+    cmd.usage = &usage;
+    ask_about_vm(a, r->unit_id, &cmd, on_usage);
 }
 
 #define METHOD(name) "/cloche.v1.SandboxService/" name
@@ -353,5 +392,7 @@ const struct api_method sandbox_api[] = {
      .handle = sandbox_resume},
     {METHOD("Stats"), TYPES(stats_request, stats_response), .scope = SCOPE_READ,
      .handle = vm_stats},
+    {METHOD("Usage"), TYPES(usage_request, usage_response), .scope = SCOPE_READ,
+     .handle = vm_usage},
 };
 const size_t sandbox_api_n = CL_COUNT(sandbox_api);

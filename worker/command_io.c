@@ -10,8 +10,9 @@
 #include "worker/command.h"
 #include "worker/file_info.h"
 #include "worker/guest_env.h"
+#include "worker/usage.h"
 
-enum { FILES_PER_ANSWER = 1000, COUNTS_WAIT_S = 5 };
+enum { FILES_PER_ANSWER = 1000, COUNTS_WAIT_S = 5, USAGE_WAIT_S = 5 };
 
 /* A command that waits for the guest or for a process. */
 struct waiting {
@@ -25,9 +26,10 @@ struct waiting {
     struct guest_stream *stream;  /* files */
     struct cl_list results;       /* of struct piece: LIST comes in several frames */
     struct vm_counts_query query; /* statistics */
-    struct unit *counted;         /* borrowed: its VM, which goes first, ends the query */
-    struct unit_change change;    /* pause and resume, of `counted` */
-    char about[CL_ID_MAX];        /* context, for messages */
+    struct machine_usage_query usage;
+    struct unit *counted;      /* borrowed: its VM, which goes first, ends the query */
+    struct unit_change change; /* pause and resume, of `counted` */
+    char about[CL_ID_MAX];     /* context, for messages; the unit whose usage it is */
 };
 
 struct piece {
@@ -49,6 +51,7 @@ static void waiting_free(struct waiting *w)
     cl_list_unlink(&w->link);
     cl_list_unlink(&w->spool_waiter.link);
     cl_list_unlink(&w->query.link);
+    cl_list_unlink(&w->usage.link);
     cl_list_unlink(&w->change.link);
     w->commands->n_waiting--;
     if (w->stream)
@@ -67,6 +70,7 @@ static void waiting_free(struct waiting *w)
 
 static void on_wait_kick(void *arg);
 static void counts_late(struct waiting *w);
+static void on_usage(void *arg);
 
 /* u: whose use it is; NULL = nobody's. */
 static int waiting_new(struct commands *c, struct unit *u, uint64_t request,
@@ -84,6 +88,7 @@ static int waiting_new(struct commands *c, struct unit *u, uint64_t request,
     w->unit = u;
     cl_list_init(&w->spool_waiter.link);
     cl_list_init(&w->query.link);
+    cl_list_init(&w->usage.link);
     cl_list_init(&w->change.link);
     cl_list_init(&w->results);
     cl_list_push(&c->waiting, &w->link);
@@ -101,6 +106,10 @@ static void on_wait_kick(void *arg)
     struct waiting *w = arg;
     if (w->query.fn) {
         counts_late(w);
+        return;
+    }
+    if (w->usage.fn) { /* the guest does not say */
+        on_usage(w);
         return;
     }
     if (w->exec && exec_is_left(w->exec)) {
@@ -389,6 +398,77 @@ static int run_stats(struct commands *c, struct unit *u, const Cloche__V1__ExecC
     return 0;
 }
 
+/* --- usage ------------------------------------------------------------------------------------ */
+
+static void copy_sample(const struct usage_sample *from, Cloche__V1__UsageSample *to,
+                        Cloche__V1__Time *at)
+{
+    cloche__v1__time__init(at);
+    cloche__v1__usage_sample__init(to);
+    at->unix_ns = from->at_ns;
+    to->at = at;
+    to->span_ns = from->span_ns;
+    to->cpu_ns = from->cpu_ns;
+    to->memory_used_bytes = from->memory_used;
+    to->memory_cached_bytes = from->memory_cached;
+    to->memory_total_bytes = from->memory_total;
+    to->scratch_used_bytes = from->scratch_used;
+    to->scratch_total_bytes = from->scratch_total;
+    to->processes = from->processes;
+}
+
+static void send_usage(struct commands *c, uint64_t request, const struct unit *u)
+{
+    const struct usage *usage = machine_usage(u->machine);
+    Cloche__V1__ExecAnswer a = CLOCHE__V1__EXEC_ANSWER__INIT;
+    Cloche__V1__UsageSample rows[USAGE_MAX], *list[USAGE_MAX];
+    Cloche__V1__Time times[USAGE_MAX];
+    for (size_t i = 0; i < usage->n; i++) {
+        copy_sample(&usage->samples[i], &rows[i], &times[i]);
+        list[i] = &rows[i];
+    }
+    a.request = request;
+    a.usage = list;
+    a.n_usage = usage->n;
+    a.vcpus = machine_template(u->machine)->vcpus;
+    c->host.reply(c->arg, &a);
+}
+
+static int check_has_usage(const struct unit *u, struct cl_err *err)
+{
+    return unit_is_paused(u) ? 0 : unit_check_runs(u, err);
+}
+
+static void on_usage(void *arg)
+{
+    struct waiting *w = arg;
+    struct cl_err err = {0};
+    const struct unit *u = units_find(w->commands->units, w->about);
+    if (!u)
+        (void)cl_fail(&err, CL_E_NOTFOUND, 0, "the sandbox is not on this worker any more");
+    if (!u || check_has_usage(u, &err) < 0)
+        answer(w->commands, w->request, &err);
+    else
+        send_usage(w->commands, w->request, u);
+    waiting_free(w);
+}
+
+static int run_usage(struct commands *c, const struct unit *u, const Cloche__V1__ExecCommand *cmd,
+                     struct cl_err *err)
+{
+    struct waiting *w;
+    if (check_has_usage(u, err) < 0 || waiting_new(c, NULL, cmd->request, &w, err) < 0)
+        return -1;
+    (void)snprintf(w->about, sizeof w->about, "%s", cmd->unit_id);
+    w->usage.fn = on_usage;
+    w->usage.arg = w;
+    if (machine_ask_usage(u->machine, &w->usage))
+        cl_timer_start(&w->kick, USAGE_WAIT_S * CL_NS_PER_S);
+    else
+        on_usage(w);
+    return 0;
+}
+
 /* --- pause and resume ------------------------------------------------------------------------- */
 
 static void on_changed(void *arg, const struct cl_err *err)
@@ -585,6 +665,8 @@ static int dispatch(struct commands *c, struct unit *u, const Cloche__V1__ExecCo
         return run_left(c, u, cmd);
     case CLOCHE__V1__EXEC_COMMAND__WHAT_STATS:
         return run_stats(c, u, cmd, err);
+    case CLOCHE__V1__EXEC_COMMAND__WHAT_USAGE:
+        return run_usage(c, u, cmd, err);
     case CLOCHE__V1__EXEC_COMMAND__WHAT_PAUSE:
         return run_pause(c, u, cmd, err);
     case CLOCHE__V1__EXEC_COMMAND__WHAT_RESUME:
@@ -613,6 +695,7 @@ void command_run(struct commands *c, const Cloche__V1__ExecCommand *command)
     int rc = u ? dispatch(c, u, command, &err)
                : cl_fail(&err, CL_E_NOTFOUND, 0, "the sandbox is not on this worker");
     bool is_use = command->what_case != CLOCHE__V1__EXEC_COMMAND__WHAT_STATS &&
+                  command->what_case != CLOCHE__V1__EXEC_COMMAND__WHAT_USAGE &&
                   command->what_case != CLOCHE__V1__EXEC_COMMAND__WHAT_PAUSE;
     if (u && rc == 0 && is_use)
         unit_touch(u);

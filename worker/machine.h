@@ -189,6 +189,18 @@ bool machine_is_broken(const struct machine *m);
 /* UNIMPL where the VM's monitor counts nothing. */
 int machine_ask_counts(struct machine *m, struct vm_counts_query *query,
                        struct cl_err *err) CL_MUST;
+/* Who wants to know what it uses now; the caller's storage.  fn is called once, from the loop: then
+ * machine_usage() has it, or the guest will not say.  Not any more once `link` is unlinked. */
+struct machine_usage_query {
+    struct cl_list link;
+    void (*fn)(void *arg);
+    void *arg;
+};
+/* False: it is not CLAIMED, and what machine_usage() has is all. */
+bool machine_ask_usage(struct machine *m, struct machine_usage_query *query);
+const struct usage *machine_usage(const struct machine *m);
+/* CPU time of all its VMs so far. */
+uint64_t machine_cpu_ns(const struct machine *m);
 /* CPU time of all its VMs so far; memory of the one that runs.  STATE when there never was one. */
 int machine_stats(const struct machine *m, struct vm_stats *ret_stats, struct cl_err *err) CL_MUST;
 

@@ -54,6 +54,7 @@ static void machine_destroy(void *obj)
     m->host->count--;
     cl_timer_fini(&m->timeout);
     cl_timer_fini(&m->clock);
+    machine_usage_fini(m);
     cl_timer_fini(&m->reap);
     machine_forget_moment(m);
     cl_timer_fini(&m->kept_end);
@@ -410,6 +411,7 @@ static void on_identity(void *arg, const Cloche__V1__GuestIdentityDone *done)
     note_watch(m, done);
     if (m->state == MACHINE_CLAIMING) {
         become_ready(m, MACHINE_CLAIMED);
+        machine_usage_goes_on(m);
         if (guest_clock_is_unsure(m->clock_told_ns, cl_now_ns()))
             machine_check_clock(m);
         else
@@ -441,8 +443,14 @@ static void on_broken(void *arg, const struct cl_err *why)
     cl_timer_start(&m->timeout, BROKEN_WAIT_MS * CL_NS_PER_MS);
 }
 
+static void on_stats(void *arg, const Cloche__V1__GuestStats *stats)
+{
+    machine_usage_take(arg, stats);
+}
+
 static const struct guest_events guest_events = {.on_hello = on_hello,
                                                  .on_identity = on_identity,
+                                                 .on_stats = on_stats,
                                                  .on_pong = on_pong,
                                                  .on_watched = on_watched,
                                                  .on_held = on_held,
@@ -480,6 +488,7 @@ static void be_gone(struct machine *m, const struct cl_err *why)
     m->state = MACHINE_ENDING;
     cl_timer_stop(&m->timeout);
     cl_timer_stop(&m->clock);
+    machine_usage_stop(m);
     bool is_told = !m->broken || why->code == CL_E_CANCELLED; /* then it has no words of its own */
     m->end_why = m->why.code && is_told ? m->why : *why;
     machine_copy_over(m, &m->end_why);
@@ -663,6 +672,7 @@ static struct machine *conceive(const struct birth *b)
                           .uid_slot = take_uid(b->host)};
     cl_list_init(&m->copies);
     cl_list_init(&m->next_copies);
+    cl_list_init(&m->usage.queries);
     cl_list_init(&m->filing.link);
     b->host->count++;
     (void)snprintf(m->saved.name, sizeof m->saved.name, "vm-%llu",
@@ -688,6 +698,8 @@ int machine_conceive(const struct birth *b, struct machine **ret_machine, struct
     int rc = cl_timer_init(&m->timeout, host->loop, on_timeout, m, err);
     if (rc == 0)
         rc = cl_timer_init(&m->clock, host->loop, on_clock, m, err);
+    if (rc == 0)
+        rc = machine_usage_init(m, err);
     if (rc == 0)
         rc = cl_timer_init(&m->reap, host->loop, on_reap, m, err);
     if (rc == 0)

@@ -5,6 +5,7 @@
 
 #include "worker/machine.h"
 #include "worker/template_file.h"
+#include "worker/usage.h"
 #include "worker/vm_state.h"
 
 enum { MACHINE_PAST = 8 };
@@ -25,6 +26,17 @@ enum machine_state {
     MACHINE_LOADING, /* from the disk */
     MACHINE_WAKING,  /* a monitor comes up with it */
     MACHINE_ENDING,
+};
+
+/* What its unit used: machine_usage_io.c. */
+struct machine_usage {
+    struct usage series;
+    struct cl_timer timer; /* while CLAIMED */
+    bool is_asked;         /* the guest, and it has not answered */
+    uint64_t since_ns;     /* the last sample, or its claim; later by what it rested; monotonic */
+    uint64_t cpu_ns;       /* that it had used then */
+    uint64_t rests_ns;     /* since when; 0 = it does not */
+    struct cl_list queries;
 };
 
 struct machine {
@@ -84,7 +96,8 @@ struct machine {
     struct cl_timer clock;   /* while CLAIMED: when to look at the guest's clock next */
     uint64_t clock_asked_ns; /* 0 = no answer is awaited */
     uint64_t clock_told_ns;  /* when its identity was sent, with the time */
-    struct cl_timer reap;    /* until cgroup and uid are free */
+    struct machine_usage usage;
+    struct cl_timer reap; /* until cgroup and uid are free */
     int reap_tries;
     struct cl_err why;     /* why we end it */
     struct cl_err end_why; /* why it has ended, once its VM is gone */
@@ -136,6 +149,16 @@ void machine_limit_time(struct machine *m);
 uint64_t machine_rest_most(const struct machine *m);
 /* Its guest runs, or is about to in its frozen VM: CLAIMED again. */
 void machine_goes_on(struct machine *m);
+
+/* machine_usage_io.c: */
+int machine_usage_init(struct machine *m, struct cl_err *err) CL_MUST;
+/* CLAIMED, for the first time or again; AT_REST. */
+void machine_usage_goes_on(struct machine *m);
+void machine_usage_rests(struct machine *m);
+void machine_usage_take(struct machine *m, const Cloche__V1__GuestStats *stats);
+/* Its guest is gone. */
+void machine_usage_stop(struct machine *m);
+void machine_usage_fini(struct machine *m);
 
 /* machine_io.c: */
 struct birth {

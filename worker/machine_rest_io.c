@@ -38,6 +38,7 @@ void machine_goes_on(struct machine *m)
     guest_set_resting(m->guest, false);
     m->clock_asked_ns = 0;
     machine_check_clock(m);
+    machine_usage_goes_on(m);
 }
 
 /* Nobody else could let it go on any more; its agent hears of us first of all. */
@@ -193,6 +194,7 @@ void machine_come_to_rest(struct machine *m)
     vm_net_free(m->net);
     m->net = NULL;
     m->state = MACHINE_AT_REST;
+    machine_usage_rests(m);
     if (m->rest_why.code == CL_OK)
         tell_rest(m, NULL);
     else if (start_waking(m, &why) < 0)

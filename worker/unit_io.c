@@ -175,9 +175,8 @@ void unit_end(struct unit *u, Cloche__V1__Outcome outcome, Cloche__V1__Reason re
         become_ended(u);
         return;
     }
-    struct vm_stats stats;
-    if (machine_stats(u->machine, &stats, NULL) == 0)
-        u->cpu_ms = (stats.cpu_ns + CL_NS_PER_MS - 1) / CL_NS_PER_MS; /* nothing is free */
+    u->cpu_ms =
+        (machine_cpu_ns(u->machine) + CL_NS_PER_MS - 1) / CL_NS_PER_MS; /* nothing is free */
     machine_stop(u->machine);
 }
 

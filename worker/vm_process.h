@@ -81,6 +81,8 @@ int vm_process_spawn(struct vm_process *p, const struct vm_command *command, str
 /* Kill; the first reason that was given is the one that on_end tells. */
 void vm_process_kill(struct vm_process *p, enum cl_code code, const char *why);
 void vm_process_set_deadline(struct vm_process *p, uint64_t deadline_ns);
+/* Of all its threads; 0 = it has gone. */
+uint64_t vm_process_cpu_ns(pid_t pid);
 int vm_process_stats(const struct vm_process *p, struct vm_stats *ret_stats,
                      struct cl_err *err) CL_MUST;
 /* After vm_process_open(), whether that went well or not; a guardian that runs is told to end. */

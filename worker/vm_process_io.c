@@ -277,9 +277,8 @@ void vm_process_set_deadline(struct vm_process *p, uint64_t deadline_ns)
     tell_guard(p, GUARD_DEADLINE, deadline_ns);
 }
 
-/* All its threads', to the nanosecond; /proc/PID/stat counts ticks of 10 ms, and most units take
- * less. */
-static uint64_t read_cpu_ns(pid_t pid)
+/* /proc/PID/stat counts ticks of 10 ms, and most units take less. */
+uint64_t vm_process_cpu_ns(pid_t pid)
 {
     clockid_t clock;
     struct timespec used;
@@ -304,7 +303,7 @@ int vm_process_stats(const struct vm_process *p, struct vm_stats *ret_stats, str
 {
     if (p->pid <= 0)
         return cl_fail(err, CL_E_STATE, 0, "the VM has not started");
-    struct vm_stats s = {.cpu_ns = read_cpu_ns(p->pid), .rss_bytes = read_rss(p->pid)};
+    struct vm_stats s = {.cpu_ns = vm_process_cpu_ns(p->pid), .rss_bytes = read_rss(p->pid)};
     char path[64], line[256];
     (void)snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)p->pid);
     CL_AUTO(cl_fclosep) FILE *f = fopen(path, "re");

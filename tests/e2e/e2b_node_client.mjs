@@ -93,7 +93,13 @@ await s.commands.run('chmod 600 watched/deep/a; mv watched/deep/a watched/b; ech
 while (!events.some((e) => e[1] === 'end')) await new Promise((done) => setTimeout(done, 50))
 out.watched = events
 await watch.stop()
+const metrics = await s.getMetrics()
+const metric = metrics.at(-1)
+out.metrics = [metric.cpuCount, metric.cpuUsedPct >= 0 && metric.cpuUsedPct <= 100, metric.memUsed > 0 && metric.memUsed < metric.memTotal, metric.memCache > 0,
+  metric.diskUsed > 0 && metric.diskUsed < metric.diskTotal, metric.timestamp instanceof Date]
+out.metricsWhen = [(await s.getMetrics({ start: new Date(Date.now() + 3600_000) })).length, (await s.getMetrics({ end: new Date(Date.now() + 3600_000) })).length >= metrics.length]
 out.pause = [await s.pause(), await s.pause()]
+out.metricsAtRest = (await Sandbox.getMetrics(s.sandboxId)).length >= metrics.length
 out.paused = [(await s.getInfo()).state, await s.isRunning(), await states('paused'), await states('running'), await states('running', 'paused')]
 out.atRest = [await caught(s.commands.run('true')), await caught(s.files.read('/tmp/kept')), await caught(s.runCode('kept'))].map((e) => e?.split(':')[0])
 const again = await Sandbox.connect(s.sandboxId, { timeoutMs: 120_000 })

@@ -3,6 +3,7 @@
 usage: e2b_python_client.py TEMPLATE      (run by e2e_e2b.py with the tools' venv; E2B_* say where)
 """
 import asyncio
+import datetime
 import hashlib
 import http.client
 import io
@@ -120,6 +121,17 @@ async def watching_async(box, out):
         await asyncio.sleep(0.05)
     out["watch_ends"] = [type(e).__name__ for e in ends]
     await short.stop()
+
+
+def metrics(s, out):
+    s.commands.run("head -c 30000000 /dev/zero > used; sync")
+    before = s.get_metrics()
+    s.commands.run("i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done; rm used; sync")
+    now = s.get_metrics()[-1]
+    out["metrics"] = [now.cpu_count, 0 < now.cpu_used_pct <= 100, 0 < now.mem_used < now.mem_total, 0 < now.mem_cache < now.mem_total,
+                      now.disk_total > before[-1].disk_used > now.disk_used + 20_000_000, now.timestamp >= before[-1].timestamp]
+    later = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
+    out["metrics_when"] = [len(s.get_metrics(start=later)), len(s.get_metrics(end=later)) >= len(before)]
 
 
 def large(s, out):
@@ -259,7 +271,7 @@ def ports(template, out):
 def main(template):
     out = {}
     with CodeSandbox.create(template=template, timeout=300, metadata={"userId": "a b/ü"}, envs={"OF_BOX": "a"}) as s:
-        for part in (commands, files, watching, large, boxes, code):
+        for part in (commands, files, watching, metrics, large, boxes, code):
             part(s, out)
         asyncio.run(watching_async(s.sandbox_id, out))
     out["dead"] = [s.is_running(), s.kill(), caught(Exception, s.commands.run, "true")]

@@ -193,17 +193,24 @@ def keeps_sandboxes(c):
     check("… has counters, or says that there are none", stats["counters"]["kicks.vsock"] > 0 and stats["monitor_exits"] > 0 and "kicks.vsock" in out
           if has else stats["counters"] is None and stats["monitor_exits"] is None and "no counters: QEMU keeps none" in out, (stats, out))
     check("… those that are 0 only with --all", ("kicks.net" in out, "kicks.net" in c("vm", "stats", "--all", box).stdout.decode()) == (False, has), out)
+    used = c.json("vm", "usage", box)
+    row = used["samples"][-1]
+    check("vm usage tells what it used", (used["id"], used["vcpus"]) == (box, 1) and sum(s["cpu_ms"] for s in used["samples"]) > 0 and
+          0 < row["memory_used_bytes"] < row["memory_total_bytes"], used)
+    out = c("vm", "usage", "-n", "1", box).stdout.decode().splitlines()
+    check("… as a table", len(out) == 2 and out[0].split()[:4] == ["AT", "FOR", "CPU", "MEMORY"] and " MiB of " in out[1], out)
     rests(c, box)
     exits("rm ends it", c("rm", box), 0)
+    exits("vm usage of what has ended fails", c("vm", "usage", box), 1, err="remedy:")
     exits("vm stats of what has ended fails, and says how to go on", c("vm", "stats", box), 1, err="remedy:")
     exits("… and so does that of nothing", c("vm", "stats"), 2, err="remedy: cloche vm stats --help")
     exits("then exec is refused", c("exec", box, "--", "true"), 125)
 
 
 def rests(c, box):
-    """A command that counts, a file and a sandbox that stand still and go on."""
-    counts = c.open("exec", box, "--", "sh", "-c", "for i in $(seq 20); do echo $i; sleep 1; done")
-    check("a command runs", counts.stdout.readline() == b"1\n")
+    """A command that waits, a file and a sandbox that stand still and go on."""
+    waits = c.open("exec", box, "--", "sh", "-c", "echo begun; until [ -e /tmp/go ]; do sleep 0.1; done; echo ended")
+    check("a command runs", waits.stdout.readline() == b"begun\n")
     paused = c.json("sandbox", "pause", "--keep", "7d", box)
     check("pause answers when it rests, with what that takes", (paused["id"], paused["state"]) == (box, "paused") and paused["image_bytes"] > 1 << 20, paused)
     row = next(r for r in c.json("sandbox", "list") if r["id"] == box)
@@ -212,11 +219,12 @@ def rests(c, box):
     check("… and get, with its size", "paused" in out and "iB" in next(line for line in out.splitlines() if line.startswith("image")), out)
     exits("a second pause is none", c("sandbox", "pause", box), 0)
     exits("exec is refused, and the way on is named", c("exec", box, "--", "true"), 125, err="remedy: cloche sandbox resume SANDBOX")
-    check("the command stands still", counts.poll() is None)
+    check("the command stands still", waits.poll() is None)
     resumed = c.json("sandbox", "resume", box, "--ttl", "10m")
     equal("resume answers when it runs", (resumed["state"], resumed["was_paused"], resumed["image_bytes"]), ("running", True, 0))
     exits("its file is there", c("exec", box, "--", "cat", "/tmp/n"), 0, b"42\n")
-    equal("the command goes on where it was", (counts.stdout.read(), counts.wait(soon(60))), ("".join(f"{i}\n" for i in range(2, 21)).encode(), 0))
+    exits("what it waits for comes", c("exec", box, "--", "touch", "/tmp/go"), 0)
+    equal("the command goes on where it was", (waits.stdout.read(), waits.wait(soon(60))), (b"ended\n", 0))
     equal("a second resume says that it ran", c.json("sandbox", "resume", box)["was_paused"], False)
     exits("another word for --on-idle is refused", c("sandbox", "create", "base", "--on-idle", "sleep"), 1, err="want end, pause or pause-until-resumed")
     idle = c.json("sandbox", "create", "base", "--ttl", "2s", "--on-idle", "pause")
@@ -227,10 +235,10 @@ def rests(c, box):
     equal("… and does", c.json("sandbox", "get", idle["id"])["state"], "paused")
     exits("its next use wakes it", c("exec", idle["id"], "--", "echo", "awake"), 0, b"awake\n")
     exits("it can be ended", c("rm", idle["id"]), 0)
-    waits = c.json("sandbox", "create", "base", "--on-idle", "pause-until-resumed")
-    equal("one that is not to be woken by that says so", waits["on_idle"], "pause-until-resumed")
-    exits("a paused one can be ended", c("sandbox", "pause", waits["id"]), 0)
-    exits("… so", c("rm", waits["id"]), 0)
+    sleeper = c.json("sandbox", "create", "base", "--on-idle", "pause-until-resumed")
+    equal("one that is not to be woken by that says so", sleeper["on_idle"], "pause-until-resumed")
+    exits("a paused one can be ended", c("sandbox", "pause", sleeper["id"]), 0)
+    exits("… so", c("rm", sleeper["id"]), 0)
 
 
 @suite.scenario

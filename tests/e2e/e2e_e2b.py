@@ -64,6 +64,7 @@ def python_sdk(c):
         "large": [[True, True]] * 2, "two": [["/home/user/large/a", "/home/user/large/b"], f"{40 << 20}\n"],
         "list": [["b", "dir"]], "deep": ["/home/user/a/b", "/home/user/a/b/c.txt"], "exists": [True, False], "make": [True, False],
         "watched_entry": [["/home/user/watched/deep/a", 5]], "watch_quiet": [], "watch_stopped": [True, True], "watch_ends": ["NoneType", "TimeoutException"],
+        "metrics": [1, True, True, True, True, True], "metrics_when": [0, True],
         "rename": "/home/user/moved.txt", "info": [5, "-rw-r--r--", "user"], "gone": True,
         "running": True, "info_of_box": [True, {"userId": "a b/ü"}, True, "running"], "longer": True, "connect": "1", "found": True,
         "not_found": True, "unknown": True,
@@ -94,6 +95,7 @@ def javascript_sdk(c):
         "write": "/home/user/a/b.txt", "read": ["hello", ["b.txt"]], "large": [[True, True]] * 2, "exists": [True, False], "make": [True, False],
         "cell": ["42", ["out\n"], "42"], "exception": "ZeroDivisionError", "context": "'/tmp'", "found": True, "running": True,
         "envs": ['"c \'ü\\n"', "'None'"], "connect": "hello", "pause": [True, False], "paused": ["paused", False, ["paused"], [], ["paused"]], "atRest": ["SandboxNotFoundError", "TimeoutError", "TimeoutError"],
+        "metrics": [1, True, True, True, True, True], "metricsWhen": [0, True], "metricsAtRest": True,
         "resumed": ["42", "a file", True, True, "running"], "again": [True, True, False], "pauseOfNothing": "SandboxNotFoundError",
         "dead": [False, False, False], "host": "200 hello"})
     check("what changes in a folder, in order", in_order(seen.get("watched"), CHANGES), seen.get("watched"))
@@ -291,6 +293,9 @@ def rests(c):
         ("GET", "/health", None), ("GET", "/files?path=/etc/passwd", None), ("POST", "/execute", {"code": "1"}))], [502] * 3)
     status, said = a.run(box, "true")
     check("a command is told the same", status == 502 and "The sandbox was not found" in said, said)
+    used = [a.call("GET", path + "/metrics" + q) for q in ("", "?end=1", "?start=now")]
+    equal("what it used before is told, of the time that is asked for", [u[0] for u in used] + [len(used[1][1])], [200, 200, 400, 0])
+    equal("… to no other tenant", other.call("GET", path + "/metrics")[0], 404)
     equal("it is seen", (a.call("GET", path)[1]["state"], [i["state"] for i in a.call("GET", "/v2/sandboxes")[1]]), ("paused", ["paused"]))
     equal("by who asks for that state", [len(a.call("GET", q)[1]) for q in (
         "/v2/sandboxes?state=paused", "/v2/sandboxes?state=running", "/v2/sandboxes?state=running%2Cpaused", "/sandboxes")], [1, 0, 1, 0])

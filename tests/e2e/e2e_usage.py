@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""What a sandbox or a job used, over time: CPU, memory, disk."""
+import os
+import signal
+import threading
+import time
+
+from box import Box, refused
+from harness import MIB, SECOND, Suite, pb, soon, spec, until
+
+suite = Suite("usage")
+check, equal = suite.check, suite.equal
+SPIN = "while :; do :; done"
+
+
+def usage(client, unit):
+    return client.sandboxes.Usage(pb.UsageRequest(unit_id=unit), timeout=soon(60))
+
+
+def last(client, unit):
+    return usage(client, unit).samples[-1]
+
+
+def busy(samples):
+    """Of how much of a vCPU."""
+    return sum(s.cpu_ns for s in samples) / max(sum(s.span_ns for s in samples), 1)
+
+
+@suite.scenario
+def what_it_does_is_seen(c):
+    b = Box(c.admin, template="python", resources=pb.Resources(memory_mib=256, vcpus=1))
+    begun = time.time()
+    first = usage(c.admin, b.id)
+    s = first.samples[-1]
+    equal("it has as many vCPUs as it was given", first.vcpus, 1)
+    check("there is a sample at once", len(first.samples) == 1 and abs(s.at.unix_ns / SECOND - begun) < soon(30), first)
+    check("… of its memory", 100 * MIB < s.memory_total_bytes <= 256 * MIB and 0 < s.memory_used_bytes < s.memory_total_bytes, s)
+    check("… its page cache", 0 < s.memory_cached_bytes < s.memory_total_bytes - s.memory_used_bytes, s)
+    check("… its disk", 300 * MIB < s.scratch_total_bytes <= 512 * MIB and s.scratch_used_bytes < s.scratch_total_bytes, s)
+    b.python("x = bytearray(64 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\n1")
+    now = last(c.admin, b.id)
+    check("64 MiB more are used", 60 * MIB < now.memory_used_bytes - s.memory_used_bytes < 100 * MIB, (s, now))
+    b.python("del x")
+    check("… and no longer", last(c.admin, b.id).memory_used_bytes < s.memory_used_bytes + 30 * MIB, s)
+    equal("a file is written", b.exec("sh", "-c", "head -c 50000000 /dev/urandom > /tmp/big; sync").result.exit_code, 0)
+    now = last(c.admin, b.id)
+    check("… and seen on the disk", 45 * MIB < now.scratch_used_bytes - s.scratch_used_bytes < 60 * MIB, (s, now))
+    n = len(usage(c.admin, b.id).samples)
+    spin = b.start("sh", "-c", SPIN)
+    time.sleep(12)
+    samples = usage(c.admin, b.id).samples
+    check("while it computes there is a sample each 5 s", len(samples) >= n + 2, (n, len(samples)))
+    check("… of a vCPU that computes", busy(samples[n:]) > 0.3, samples[n:])
+    check("… each begins where the last one ended", all(abs(z.at.unix_ns - a.at.unix_ns - z.span_ns) < SECOND / 10 for a, z in zip(samples, samples[1:])), samples)
+    check("… and there are processes", samples[-1].processes > 0, samples[-1])
+    c.admin.execs.Signal(pb.SignalRequest(sandbox_id=b.id, exec_id=spin, signal=9))
+    b.wait(spin)
+    time.sleep(3)
+    usage(c.admin, b.id)
+    time.sleep(20)
+    samples = usage(c.admin, b.id).samples
+    check("one that does nothing is left in peace", samples[-1].span_ns > 9 * SECOND and busy(samples[-1:]) < 0.1, samples[-3:])
+    b.kill()
+    code, text = refused(usage, c.admin, b.id)
+    check("one that has ended has none", code in ("NOT_FOUND", "FAILED_PRECONDITION") and b.id in text, (code, text))
+
+
+@suite.scenario
+def a_rest_is_no_time(c):
+    b = Box(c.admin)
+    b.exec("sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done")
+    before = usage(c.admin, b.id)
+    b.pause()
+    equal("one that rests tells what it used before", usage(c.admin, b.id), before)
+    equal("… and rests on", b.state(), "PAUSED")
+    time.sleep(6)
+    b.resume()
+    after = usage(c.admin, b.id)
+    equal("it goes on with that", after.samples[:len(before.samples) - 1], before.samples[:-1])
+    check("… and the rest is not counted", sum(s.span_ns for s in after.samples) < after.samples[-1].at.unix_ns - before.samples[0].at.unix_ns +
+          before.samples[0].span_ns - 5 * SECOND, after)
+    other = b.fork()
+    check("a copy begins with nothing", len(usage(c.admin, other.id).samples) <= 2 and last(c.admin, other.id).at.unix_ns > after.samples[-1].at.unix_ns)
+    check("… and one that is copied goes on", usage(c.admin, b.id).samples[0] == after.samples[0] or len(after.samples) == 1)
+    other.kill()
+    b.kill()
+
+
+@suite.scenario
+def a_guest_that_does_not_answer(c):
+    b = Box(c.admin)
+    before = usage(c.admin, b.id)
+    vm = c.vm_of(b.id)
+    os.kill(vm, signal.SIGSTOP)
+    begun = time.monotonic()
+    equal("what there is of it is told all the same", usage(c.admin, b.id), before)
+    check("… after a while", time.monotonic() - begun > 4)
+    os.kill(vm, signal.SIGCONT)
+    check("it answers again", until(lambda: last(c.admin, b.id).at.unix_ns > before.samples[-1].at.unix_ns, 20))
+    os.kill(vm, signal.SIGSTOP)
+    late = threading.Thread(target=lambda: seen.append(refused(usage, c.admin, b.id)[0]))
+    seen = []
+    late.start()
+    time.sleep(0.5)
+    b.kill()
+    late.join()
+    equal("who asks while it ends hears that", seen[0] in ("NOT_FOUND", "FAILED_PRECONDITION"), True)
+
+
+@suite.scenario
+def jobs_too(c):
+    job = c.admin.jobs.Submit(pb.SubmitRequest(spec=spec("sh", "-c", SPIN))).job_id
+    check("a job that runs has samples", until(lambda: refused(usage, c.admin, job)[0] == "OK" and usage(c.admin, job).samples, 60))
+    time.sleep(2)
+    check("… of what it computes", last(c.admin, job).cpu_ns > 0 and usage(c.admin, job).vcpus > 0)
+    c.admin.jobs.Cancel(pb.CancelRequest(job_id=job))
+
+
+@suite.scenario
+def who_may(c):
+    b = Box(c.admin)
+    other = c.tenant("other")
+    equal("nobody else's", refused(usage, other, b.id)[0], "NOT_FOUND")
+    equal("nothing", refused(usage, c.admin, "")[0], "NOT_FOUND")
+    equal("no sandbox that there is", refused(usage, c.admin, "sbx_01jzzzzzzzzzzzzzzzzzzzzzzz")[0], "NOT_FOUND")
+    b.kill()
+
+
+if __name__ == "__main__":
+    suite.main(templates="base,python")
