@@ -51,8 +51,8 @@ struct cli_opts {
     const char *language, *sandbox;
     /* tenants, keys */
     const char *tenant, *scopes, *note, *rate, *isolation, *network;
-    uint64_t max_sandboxes, max_vcpus, max_memory, max_disk, max_egress, cpu_time, period, burst,
-        weight, queue;
+    uint64_t max_sandboxes, max_vcpus, max_memory, max_disk, max_egress, max_file, cpu_time, period,
+        burst, weight, queue;
     /* worker drain */
     bool undo, no_wait;
     /* audit */

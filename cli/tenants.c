@@ -27,7 +27,7 @@ static json_t *tenant_json(const Cloche__V1__Tenant *t)
                        UINT64_C(1000000) / l->rate_interval_us,
                        UINT64_C(10000000) / l->rate_interval_us % 10);
     return json_pack(
-        "{s:s, s:o, s:s, s:s, s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}}",
+        "{s:s, s:o, s:s, s:s, s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}}",
         "name", t->name, "created", out_time(t->created ? t->created->unix_ns : 0),
         "guest_separation", t->guest_separation, "rate", rate, "limits", "sandboxes",
         (json_int_t)l->sandboxes, "vcpu_milli", (json_int_t)l->vcpu_milli, "memory_mib",
@@ -36,7 +36,7 @@ static json_t *tenant_json(const Cloche__V1__Tenant *t)
         (json_int_t)l->egress_bytes_per_period, "period_ms", (json_int_t)l->period_ms,
         "rate_interval_us", (json_int_t)l->rate_interval_us, "rate_burst",
         (json_int_t)l->rate_burst, "queue_max", (json_int_t)l->queue_max, "weight",
-        (json_int_t)l->weight, "network", (int)l->network);
+        (json_int_t)l->weight, "file_bytes", (json_int_t)l->file_bytes, "network", (int)l->network);
 }
 
 /* Limits as columns of their own, for tables. */
@@ -90,6 +90,7 @@ static int set_limits(const struct cli_opts *o, Cloche__V1__TenantLimits *l, str
     override(&l->queue_max, o->queue);
     override(&l->weight, o->weight);
     override(&l->egress_bytes_per_period, o->max_egress);
+    override(&l->file_bytes, o->max_file);
     if (o->network && strcmp(o->network, "yes") != 0 && strcmp(o->network, "no") != 0)
         return cl_fail(err, CL_E_INVALID, 0, "--network is \"yes\" or \"no\"");
     if (o->network)
@@ -351,6 +352,7 @@ static const struct arg_opt put_opts[] = {
     {"max-disk", 0, ARG_BYTES, OPT(max_disk), "16GiB", "disk at once"},
     {"cpu-time", 0, ARG_DURATION, OPT(cpu_time), "10h", "CPU time per period"},
     {"max-egress", 0, ARG_BYTES, OPT(max_egress), "10GiB", "bytes sent over networks per period"},
+    {"max-file", 0, ARG_BYTES, OPT(max_file), "1GiB", "largest transfer of a file, in or out"},
     {"network", 0, ARG_STRING, OPT(network), "yes", "its jobs and sandboxes may be given network"},
     {"period", 0, ARG_DURATION, OPT(period), "1d", "length of a period"},
     {"rate", 0, ARG_STRING, OPT(rate), "10/s", "submissions; also 5/m, 100/h"},

@@ -14,7 +14,7 @@
 struct flow {
     struct api_call *a; /* held */
     struct relay *relay;
-    uint64_t bytes;
+    uint64_t bytes, max;
     bool finished;
 };
 
@@ -38,22 +38,34 @@ static void send_on(struct flow *f, const ProtobufCMessage *m)
         relay_pause(f->relay, true);
 }
 
+/* That is still to come of a file of this size. */
+static uint64_t bytes_wanted(const Cloche__V1__ReadRequest *req, uint64_t size)
+{
+    uint64_t rest = size > req->offset ? size - req->offset : 0;
+    return req->length ? CL_MIN(rest, req->length) : rest;
+}
+
 static void read_message(void *arg, const Cloche__V1__RelayRequest *m)
 {
     struct flow *f = arg;
+    const Cloche__V1__ReadRequest *req = (const Cloche__V1__ReadRequest *)f->a->request;
     struct cl_err err = {0};
     if (f->finished || !f->a->call)
         return;
+    f->bytes += m->data.len;
+    uint64_t most = CL_MAX(f->bytes, bytes_wanted(req, m->size));
+    if (validate_file_bytes(most, f->max, &err) < 0) {
+        finish_flow(f, &err);
+        return;
+    }
     if (m->data.len > 0 || m->size > 0) {
         Cloche__V1__ReadResponse out = CLOCHE__V1__READ_RESPONSE__INIT;
         out.data = m->data;
         out.size = m->size;
-        f->bytes += m->data.len;
         send_on(f, &out.base);
     }
     if (!m->done || m->done->code)
         return;
-    const Cloche__V1__ReadRequest *req = (const Cloche__V1__ReadRequest *)f->a->request;
     char hex[65] = "";
     if (m->done->sha256.len == 32)
         cl_hex(m->done->sha256.data, 32, hex);
@@ -109,6 +121,7 @@ static void begin_flow(struct api_call *a, const char *sandbox_id, Cloche__V1__O
     }
     open->unit_id = u->id;
     f->a = a;
+    f->max = u->tenant->limits.file_bytes;
     if (relay_open(w, open, events, f, &f->relay, &err) < 0) {
         cl_free(f);
         api_fail(a, &err);

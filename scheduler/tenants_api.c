@@ -40,6 +40,7 @@ static void fill_tenant(struct tenant_row *o, const struct tenant *t)
     o->limits.weight = l->weight;
     o->limits.contexts = l->contexts;
     o->limits.network = l->network != 0;
+    o->limits.file_bytes = l->file_bytes;
     o->m.limits = &o->limits;
 }
 
@@ -66,6 +67,7 @@ static int read_limits(const Cloche__V1__TenantLimits *m, struct tenant_limits *
         {"weight", m->weight},
         {"contexts", m->contexts},
         {"network", m->network ? 1 : 0},
+        {"file_bytes", m->file_bytes},
     };
     for (size_t i = 0; i < CL_COUNT(given); i++) {
         if (given[i].value && limits_set(out, given[i].name, given[i].value, err) < 0)

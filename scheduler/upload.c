@@ -22,7 +22,7 @@ struct upload {
     struct relay *relay;
     struct cl_buf pending; /* until the relay takes it */
     bool eof, eof_sent, half_closed, finished, known;
-    uint64_t bytes;
+    uint64_t bytes, max;
     struct cl_timer kick;
 };
 
@@ -220,6 +220,7 @@ static bool introduce(struct upload *up, const char *unit_id, const char *exec_i
     }
     (void)snprintf(up->exec_id, sizeof up->exec_id, "%.39s", exec_id);
     unit_follow(u, &up->f);
+    up->max = up->kind == UPLOAD_FILE ? u->tenant->limits.file_bytes : UINT64_MAX;
     up->known = true;
     return true;
 }
@@ -234,7 +235,8 @@ static void take(struct upload *up, const void *data, size_t n, bool eof)
     }
     up->eof = eof;
     up->bytes += n;
-    if (cl_buf_append(&up->pending, data, n, &err) < 0) {
+    if (validate_file_bytes(up->bytes, up->max, &err) < 0 ||
+        cl_buf_append(&up->pending, data, n, &err) < 0) {
         fail(up, &err);
         return;
     }

@@ -26,6 +26,15 @@ int validate_path(const char *path, struct cl_err *err)
     return 0;
 }
 
+int validate_file_bytes(uint64_t bytes, uint64_t max, struct cl_err *err)
+{
+    return bytes <= max ? 0
+                        : cl_fail(err, CL_E_TOOBIG, 0,
+                                  "a transfer of a file is at most %llu bytes (the tenant's limit "
+                                  "file_bytes)",
+                                  (unsigned long long)max);
+}
+
 int validate_labels(Cloche__V1__Label *const *labels, size_t n, struct cl_err *err)
 {
     if (n > LABELS_MAX)

@@ -30,6 +30,8 @@ int validate_env(Cloche__V1__EnvVar *const *env, size_t n, const char *field, si
                  struct cl_err *err) CL_MUST;
 int validate_labels(Cloche__V1__Label *const *labels, size_t n, struct cl_err *err) CL_MUST;
 int validate_path(const char *path, struct cl_err *err) CL_MUST;
+/* Of one transfer; max is the tenant's.  TOOBIG. */
+int validate_file_bytes(uint64_t bytes, uint64_t max, struct cl_err *err) CL_MUST;
 /* "" , "user" or "root". */
 int validate_user(const char *user, struct cl_err *err) CL_MUST;
 /* A time to live; 0 is for the caller to judge. */

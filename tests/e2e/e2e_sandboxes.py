@@ -4,6 +4,8 @@ import os
 import signal
 import time
 
+import grpc
+
 from harness import (DRIVERS, LONG, MIB, SECOND, Followed, Suite, code_of, command, error_of, follow, in_parallel, pb, random_bytes, sha256, spec, until)
 
 suite = Suite("sandboxes")
@@ -111,6 +113,31 @@ def life(c):
     equal("the same idempotency key answers the same sandbox", a.id, b.id)
     t.sandboxes.Kill(pb.KillRequest(sandbox_id=a.id))
     box.kill()
+
+
+@suite.scenario
+def a_file_is_as_large_as_its_tenant_may_have(c):
+    box = Box(c.tenant("transfers", file_bytes=MIB))
+    data = os.urandom(MIB)
+    equal("as much as may be goes in", box.write("/tmp/most", data).bytes, MIB)
+    equal("… and out", box.read("/tmp/most"), (data, MIB))
+    refused = error_of(box.write, "/tmp/most", data + b"x")
+    check("a byte more is refused, and why", code_of(refused) == "RESOURCE_EXHAUSTED" and "at most 1048576 bytes" in refused.details() and "file_bytes" in refused.details(), refused)
+    equal("… and the file is as it was", box.read("/tmp/most"), (data, MIB))
+    box.exec("sh", "-c", "head -c 1048577 /dev/zero > /tmp/more")
+    refused = error_of(box.read, "/tmp/more")
+    check("nor does it come out", code_of(refused) == "RESOURCE_EXHAUSTED" and "file_bytes" in refused.details(), refused)
+    equal("… but in parts", [len(box.read("/tmp/more", offset=at, length=n)[0]) for at, n in ((0, MIB), (1, 0), (MIB, 0), (MIB, MIB * 2))], [MIB, MIB, 1, 1])
+    pieces, refused = [], None
+    try:
+        pieces += (p for p in box.client.files.Read(pb.ReadRequest(sandbox_id=box.id, path="/proc/kallsyms"), timeout=60))
+    except grpc.RpcError as e:
+        refused = e
+    check("what has no size ends behind as many", code_of(refused) == "RESOURCE_EXHAUSTED" and sum(len(p.data) for p in pieces) <= MIB, (refused, sum(len(p.data) for p in pieces)))
+    equal("its exec goes on", box.exec("echo", "on").out, b"on\n")
+    box.kill()
+    equal("a tenant shows its limit", c.admin.tenants.GetTenant(pb.GetTenantRequest(name="transfers")).tenant.limits.file_bytes, MIB)
+    equal("… which is what there is of it when none is given", c.admin.tenants.GetTenant(pb.GetTenantRequest(name="local")).tenant.limits.file_bytes, 16 << 30)
 
 
 def stats_of(client, unit_id):
