@@ -715,6 +715,8 @@ static void emit_vm_start(struct unit *u, const Cloche__V1__UnitStarted *m)
         AUDIT_STR("guest_separation", separation_name(u->separation)),
         AUDIT_STR("image_sha256", m->image_key),
         AUDIT_NUM("memory_mib", u->need[BOOKS_MEM]),
+        AUDIT_STR("monitor_build", m->monitor_build[0] ? m->monitor_build : NULL),
+        AUDIT_STR("monitor_sha256", m->monitor_sha256[0] ? m->monitor_sha256 : NULL),
         AUDIT_STR("network", grant ? "granted" : "none"),
         AUDIT_STR("snapshot", m->snapshot_key[0] ? m->snapshot_key : NULL),
         AUDIT_STR("source", m->source),

@@ -67,8 +67,10 @@ void machine_usage_rests(struct machine *m)
 
 static void answer_queries(struct machine *m)
 {
-    CL_LIST_FOREACH (node, &m->usage.queries) {
-        struct machine_usage_query *q = CL_LIST_ENTRY(node, struct machine_usage_query, link);
+    struct cl_list *queries = &m->usage.queries;
+    while (!cl_list_empty(queries)) {
+        struct machine_usage_query *q =
+            CL_LIST_ENTRY(queries->next, struct machine_usage_query, link);
         cl_list_unlink(&q->link);
         q->fn(q->arg);
     }

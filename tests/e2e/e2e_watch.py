@@ -3,7 +3,7 @@
 import time
 
 from e2e_kept import restart
-from harness import IS_SHARED, SECOND, Cluster, Suite, command, error_of, follow, pb, run, soon, until
+from harness import BUILD, IS_SHARED, SECOND, Cluster, Suite, command, error_of, follow, pb, run, sha256, soon, until
 
 suite = Suite("watch")
 check, equal = suite.check, suite.equal
@@ -77,7 +77,10 @@ def a_job(c):
     equal("with what a guest of this kind is worth", {r["assurance"] for r in log.guest()}, {"G0" if IS_SHARED else "G1"})
     equal("what the host says is worth more", {r["assurance"] for r in log.rows if not r["event"].startswith("guest.")}, {"H0"})
     check("and it adds up", log.sums_up(), log.of("guest.count"))
-    check("vm.start tells that it is watched", "unwatched" not in log.of("vm.start")[0])
+    begun, monitor = log.of("vm.start")[0], BUILD / "cloche-vmm"
+    check("vm.start tells that it is watched", "unwatched" not in begun)
+    equal("… and the very monitor, where that is ours", (begun.get("monitor_sha256"), bool(begun.get("monitor_build"))),
+          (sha256(monitor.read_bytes()).hex(), True) if begun["driver"].startswith("kvm") else (None, False))
 
 
 @suite.scenario
