@@ -17,7 +17,12 @@ mv linux-image-*.deb .kernel.deb
 [ -n "${5:-}" ] || exit 0
 headers=linux-headers-${package#linux-image-}
 apt-cache depends "$headers=$version" | awk '/Depends: linux-(headers|kbuild)-/ {print $2}' |
-    while read -r name; do apt-get -q download "$name=$version"; done
+    while read -r name; do
+        case $name in # the tools may be newer than the headers; the mirror keeps the newest of them alone
+        linux-kbuild-*) apt-get -q download "$name" ;;
+        *) apt-get -q download "$name=$version" ;;
+        esac
+    done
 mv linux-headers-*-common_*.deb .common.deb
 mv linux-kbuild-*.deb .kbuild.deb
 apt-get -q download "$headers=$version"
