@@ -62,7 +62,7 @@ struct cli_opts {
         *state_file;
     uint64_t lines; /* audit, watch */
     /* templates */
-    bool update_lock;
+    bool locked, update_lock;
     const char *mirror;
     const char *template_name; /* mcp */
 };

@@ -68,6 +68,8 @@ static int cmd_build(const struct cli_opts *o, const struct args *a)
     const char *argv[16] = {"/bin/sh", script, a->pos[0], "--out", dir,
                             "--agent", agent,  "--key",   key};
     size_t n = 9;
+    if (o->locked)
+        argv[n++] = "--locked";
     if (o->update_lock)
         argv[n++] = "--update-lock";
     if (o->mirror) {
@@ -146,6 +148,8 @@ static int cmd_show(const struct cli_opts *o, const struct args *a)
 
 static const struct arg_opt build_opts[] = {
     OPT_JSON,
+    {"locked", 0, ARG_FLAG, OPT(locked), NULL,
+     "fail when the mirror has not what the lock names any more"},
     {"update-lock", 0, ARG_FLAG, OPT(update_lock), NULL, "take the newest packages and lock them"},
     {"mirror", 0, ARG_STRING, OPT(mirror), "URL", "Debian mirror"},
     OPT_DIRS,
@@ -156,7 +160,9 @@ const struct cli_command template_commands[] = {
     {"template build", "[OPTIONS] NAME", "build a template from its recipe",
      "Recipes are images/NAME.recipe.  Needs root, or a subuid range for mmdebstrap.  What did "
      "not\n"
-     "change is not built again.  A running worker takes the new template at its next claim.\n\n"
+     "change is not built again.  A running worker takes the new template at its next claim.\n"
+     "images/NAME.lock names the packages; of what the mirror has not any more, as after a "
+     "security\nupdate, the newest are taken, told, and kept to.\n\n"
      "  cloche template build python\n",
      SPEC(build_opts, 1, 1), cmd_build, false},
     {"template list", "[--json]", "list the templates that workers have", NULL,

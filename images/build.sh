@@ -1,13 +1,17 @@
 #!/bin/sh
 # images/build.sh - build one bootable, signed, reproducible image.
 #
-# Usage: build.sh NAME --out DIR [--agent PATH] [--key PEM] [--update-lock] [--mirror URL]
+# Usage: build.sh NAME --out DIR [--agent PATH] [--key PEM] [--locked | --update-lock] [--mirror URL]
 #
 # Result: DIR/NAME/<key>/{vmlinux,initrd,rootfs.img,manifest.json,manifest.sig}, and the link
 # DIR/NAME/current.  Everything is made in a temporary folder and renamed; a build that fails
 # leaves what was there.  DIR/.cache holds the kernel and finished root file systems; when nothing
-# changed the second run only looks.  Exit: 0; 75 when the mirror failed though it was tried again; 1
-# for every other error.
+# changed the second run only looks.
+#
+# A mirror keeps a package's newest version alone.  When it has not all that a lock names any more,
+# the newest are taken instead, each difference is told, and DIR/.cache/locks pins them from then on,
+# until the lock itself is another one; with --locked the build fails.  Exit: 0; 75 when the mirror
+# failed though it was tried again; 1 for every other error.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 started=$(date +%s)
@@ -39,19 +43,21 @@ digest() { sha256sum "$1" | cut -d' ' -f1; }
 text_digest() { sha256sum | cut -d' ' -f1; }
 
 CONTEXTS='[]' # of a recipe without code contexts
-name= out= key= update_lock= agent=$here/../build/cloche-agent mirror=
+name= out= key= locked= update_lock= agent=$here/../build/cloche-agent mirror=
 while [ $# -gt 0 ]; do
     case $1 in
     --out) out=${2:?}; shift ;;
     --agent) agent=${2:?}; shift ;;
     --key) key=${2:?}; shift ;;
     --mirror) mirror=${2:?}; shift ;;
+    --locked) locked=1 ;;
     --update-lock) update_lock=1 ;;
     -*) die "unknown option $1" "see the first lines of $0" ;;
     *) [ -z "$name" ] || die "two names: $name and $1"; name=$1 ;;
     esac
     shift
 done
+[ -z "$locked" ] || [ -z "$update_lock" ] || die "--locked keeps the lock, --update-lock renews it" "choose one"
 [ -n "$name" ] && [ -n "$out" ] || die "NAME and --out DIR are needed" "build.sh base --out /var/lib/cloche/images"
 export RECIPE="$here/$name.recipe"
 [ -f "$RECIPE" ] || die "no recipe $RECIPE" "choose one of: $(cd "$here" && echo *.recipe | sed 's/\.recipe//g')"
@@ -64,8 +70,19 @@ PATH=$PATH:/usr/sbin:/sbin
 mkdir -p "$out/.cache" "$out/$name"
 out=$(cd "$out" && pwd)
 cache=$out/.cache
-lock=$here/$name.lock
-kernel_lock=$here/kernel.lock # one kernel for all images
+if [ -n "$update_lock" ]; then rm -f "$here/$name.lock" "$here/kernel.lock"; fi
+successor() { # successor NAME: the file that pins what is taken instead of what NAME.lock says
+    echo "$cache/locks/$(digest "$here/$1.lock" | cut -c1-16)/$1.lock"
+}
+lock_of() { # lock_of NAME: the file that counts
+    if [ -z "$locked" ] && [ -f "$here/$1.lock" ] && [ -f "$(successor "$1")" ]; then
+        successor "$1"
+    else
+        echo "$here/$1.lock"
+    fi
+}
+lock=$(lock_of "$name")
+kernel_lock=$(lock_of kernel) # one kernel for all images
 module_source=$here/module/cloche_xenpv.c
 # shellcheck source=/dev/null
 . "$RECIPE"
@@ -81,10 +98,11 @@ inputs() { # of the root file system
     echo "$name $SOURCE_DATE_EPOCH $ID_BASE $mirror"
     mkfs.erofs -V 2>&1 | head -1
 }
-if [ -n "$update_lock" ]; then rm -f "$lock" "$kernel_lock"; fi
-root_inputs=$(inputs | text_digest)
-all_inputs=$( (echo "$root_inputs"; digest "$0"; digest "$here/extract-vmlinux.sh"; digest "$module_source"; digest "$agent"; cat "$kernel_lock" 2> /dev/null; [ -z "$key" ] || echo signed) | text_digest)
-if [ -f "$lock" ] && [ -f "$kernel_lock" ] && [ "$(cat "$out/$name/current/inputs" 2> /dev/null)" = "$all_inputs" ]; then
+all_inputs() { # of the image; no lock, no inputs
+    [ -f "$lock" ] && [ -f "$kernel_lock" ] || return 0
+    (inputs | text_digest; digest "$0"; digest "$here/extract-vmlinux.sh"; digest "$module_source"; digest "$agent"; cat "$kernel_lock"; [ -z "$key" ] || echo signed) | text_digest
+}
+if [ -f "$out/$name/current/inputs" ] && [ "$(cat "$out/$name/current/inputs")" = "$(all_inputs)" ]; then
     say "$name: unchanged, $(readlink "$out/$name/current")"
     exit 0
 fi
@@ -94,7 +112,7 @@ trap 'exit 130' INT TERM
 chmod 0755 "$work"
 
 # --- kernel ----------------------------------------------------------------------------------------
-bootstrap() { # bootstrap VARIANT INCLUDE HOOKS...: one run of mmdebstrap; nothing but the hooks' files stays
+bootstrap() { # bootstrap VARIANT INCLUDE HOOKS...: one run of mmdebstrap; nothing but the hooks' files stays.  1: the mirror has not $gone
     variant=$1 include=$2; shift 2
     mode=root
     [ "$(id -u)" = 0 ] || mode=unshare
@@ -105,10 +123,12 @@ bootstrap() { # bootstrap VARIANT INCLUDE HOOKS...: one run of mmdebstrap; nothi
         --dpkgopt='path-exclude=/usr/share/doc/*' --include="$include" "$@" \
         "$SUITE" /dev/null ${mirror:+"$mirror"} > "$work/mmdebstrap.log" 2>&1; do
         cause=$(sed -n 's/^E: Failed to fetch //p' "$work/mmdebstrap.log" | head -1)
-        if [ -z "$cause" ]; then
-            tail -20 "$work/mmdebstrap.log" >&2
-            die "mmdebstrap failed" "a locked version may have left the mirror: --update-lock, or --mirror of snapshot.debian.org; without root, newuidmap and a subuid range are needed"
+        gone=$(sed -n "s/^E: Version '\(.*\)' for '\(.*\)' was not found$/\2 \1/p; s/^E: Unable to locate package //p" "$work/mmdebstrap.log" | paste -sd,)
+        if [ -z "$cause$gone" ]; then
+            tail -20 "$work/mmdebstrap.log" | cut -c1-400 >&2
+            die "mmdebstrap failed" "see above; without root, newuidmap and a subuid range are needed"
         fi
+        [ -n "$cause" ] || return 1
         [ $try -lt $mirror_tries ] ||
             die "the mirror failed $try times: $cause" "try again later, or name another one by --mirror" $EX_TEMPFAIL
         pause=$((try * CLOCHE_MIRROR_PAUSE))
@@ -116,6 +136,20 @@ bootstrap() { # bootstrap VARIANT INCLUDE HOOKS...: one run of mmdebstrap; nothi
         sleep $pause
         try=$((try + 1))
     done
+}
+
+move_on() { # move_on NAME: the mirror has not all that NAME.lock names; sets `next`, the lock that is to be written
+    [ -f "$here/$1.lock" ] || die "the mirror has not $gone" "another one may have it: --mirror URL"
+    [ -z "$locked" ] || die "the mirror has not what $1.lock names: $gone" "without --locked the newest versions are taken; --update-lock renews the lock, --mirror of snapshot.debian.org may have the old ones"
+    say "$1.lock: the mirror has not $gone; the newest versions are taken instead"
+    next=$(successor "$1")
+    mkdir -p "${next%/*}"
+    rm -f "$next"
+}
+tell_changes() { # tell_changes FROM TO: a line for each package that is not as it was
+    awk '/^#/ {next} NR == FNR {was[$1] = $2; next} {is[$1] = $2}
+        END {for (p in was) if (was[p] != is[p]) print p, was[p], "->", p in is ? is[p] : "none"
+             for (p in is) if (!(p in was)) print p, "none ->", is[p]}' "$1" "$2" | sort | while read -r line; do say "  $line"; done
 }
 
 build_module() { # build_module RELEASE: $work/module/cloche_xenpv.ko, for the kernel of that release
@@ -140,19 +174,30 @@ add_module() { # add_module PATH: the next one to be loaded
     echo "${1##*/}" >> "$work/k/modules/list"
 }
 
-unpack_kernel() { # into DIR/.cache/kernel; sets nothing
-    package=- version=- want=-
-    [ ! -f "$kernel_lock" ] || read -r package version want < "$kernel_lock"
-    bootstrap extract base-files --extract-hook="$here/fetch-kernel.sh"' "$1"'" $kernel_meta $package $version headers" \
+fetch_kernel() { # fetch_kernel PACKAGE VERSION, each `-` for the newest one
+    bootstrap extract base-files --extract-hook="$here/fetch-kernel.sh"' "$1"'" $kernel_meta $1 $2 headers" \
         --extract-hook="download /.kernel.deb $work/kernel.deb" --extract-hook="download /.headers.deb $work/headers.deb" \
         --extract-hook="download /.common.deb $work/common.deb" --extract-hook="download /.kbuild.deb $work/kbuild.deb"
+}
+
+unpack_kernel() { # into DIR/.cache/kernel
+    package=- version=- want=-
+    [ ! -f "$kernel_lock" ] || read -r package version want < "$kernel_lock"
+    if ! fetch_kernel "$package" "$version"; then
+        move_on kernel
+        want=- kernel_lock=$next
+        fetch_kernel - - || die "the mirror has not $gone" "another one may have it: --mirror URL"
+    fi
     [ -f "$work/kernel.deb" ] || die "no kernel package came out of mmdebstrap"
     sum=$(digest "$work/kernel.deb")
     [ "$want" = - ] || [ "$want" = "$sum" ] ||
         die "$package has SHA-256 $sum, $kernel_lock says $want" "check the mirror, or --update-lock"
     package=$(dpkg-deb -f "$work/kernel.deb" Package)
     version=$(dpkg-deb -f "$work/kernel.deb" Version)
-    [ "$want" != - ] || echo "$package $version $sum" > "$kernel_lock"
+    if [ "$want" = - ]; then
+        echo "$package $version $sum" > "$kernel_lock"
+        [ "$kernel_lock" = "$here/kernel.lock" ] || tell_changes "$here/kernel.lock" "$kernel_lock"
+    fi
     kernel_folder
     set -- "$kernel" "$work/kernel.deb"
     dpkg-deb -x "$2" "$work/kernel"
@@ -187,12 +232,21 @@ kernel_folder
 kernel_package=$package kernel_version=$version
 
 # --- root file system ------------------------------------------------------------------------------
-build_root() { # into $work/rootfs.img, $work/packages
-    include=$(echo "$PACKAGES" | tr ' ' ',')
-    [ ! -f "$lock" ] || include=$(awk '$1 !~ /^#/ {print $1 "=" $2}' "$lock" | paste -sd,)
-    bootstrap custom "$include" --customize-hook="$here/finish.sh"' "$1"' \
+bootstrap_root() { # bootstrap_root PACKAGE...: into $work/rootfs.img, $work/lock
+    bootstrap custom "$(echo "$*" | tr ' ' ',')" --customize-hook="$here/finish.sh"' "$1"' \
         --customize-hook="download /.rootfs.img $work/rootfs.img" \
         --customize-hook="download /.packages $work/lock"
+}
+
+build_root() {
+    pinned=
+    [ ! -f "$lock" ] || pinned=$(awk '$1 !~ /^#/ {print $1 "=" $2}' "$lock" | paste -sd' ')
+    # shellcheck disable=SC2086
+    bootstrap_root ${pinned:-$PACKAGES} && return
+    move_on "$name"
+    lock=$next
+    # shellcheck disable=SC2086
+    bootstrap_root $PACKAGES || die "the mirror has not $gone" "another one may have it: --mirror URL"
 }
 
 add_verity() { # sets data_blocks, verity_root; appends the hash tree
@@ -206,21 +260,20 @@ add_verity() { # sets data_blocks, verity_root; appends the hash tree
     echo "$data_blocks $verity_root" > "$work/verity"
 }
 
-root_cache=$cache/rootfs/$name-$root_inputs
+root_cache=$cache/rootfs/$name-$(inputs | text_digest)
 if [ ! -f "$root_cache/verity" ] || [ ! -f "$lock" ]; then
     timed "root file system of $name" build_root
     if [ ! -f "$lock" ]; then
         (echo "# package version SHA-256; written by build.sh --update-lock"; cat "$work/lock") > "$work/lock.new"
         mv "$work/lock.new" "$lock"
         say "wrote $lock ($(wc -l < "$work/lock") packages)"
+        [ "$lock" = "$here/$name.lock" ] || tell_changes "$here/$name.lock" "$lock"
     elif ! grep -v '^#' "$lock" | cmp -s - "$work/lock"; then
         grep -v '^#' "$lock" | diff - "$work/lock" >&2 || true
         die "the packages are not those of $lock" "see the difference above; accept it by --update-lock"
     fi
     timed "verity tree" add_verity
-    root_inputs=$(inputs | text_digest)
-    all_inputs=$( (echo "$root_inputs"; digest "$0"; digest "$here/extract-vmlinux.sh"; digest "$module_source"; digest "$agent"; cat "$kernel_lock" 2> /dev/null; [ -z "$key" ] || echo signed) | text_digest)
-    root_cache=$cache/rootfs/$name-$root_inputs
+    root_cache=$cache/rootfs/$name-$(inputs | text_digest)
     rm -rf "$root_cache"
     mkdir -p "$root_cache"
     mv "$work/rootfs.img" "$work/lock" "$root_cache/"
@@ -250,7 +303,7 @@ make_initrd
 make_scratch
 ln "$kernel/vmlinux" "$image/vmlinux" 2> /dev/null || cp "$kernel/vmlinux" "$image/vmlinux"
 ln "$root_cache/rootfs.img" "$image/rootfs.img" 2> /dev/null || cp "$root_cache/rootfs.img" "$image/rootfs.img"
-echo "$all_inputs" > "$image/inputs"
+all_inputs > "$image/inputs"
 
 agent_sha=$(digest "$agent")
 vmlinux_sha=$(digest "$image/vmlinux")
