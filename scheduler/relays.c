@@ -28,10 +28,18 @@ static void relay_free(struct relay *r)
     cl_free(r);
 }
 
+/* Tell whom it serves, once. */
+static void tell_end(struct relay *r)
+{
+    if (r->dropped)
+        return;
+    r->dropped = true;
+    r->events.on_end(r->arg, r->why.code ? &r->why : NULL);
+}
+
 static void over(struct relay *r)
 {
-    if (!r->dropped)
-        r->events.on_end(r->arg, r->why.code ? &r->why : NULL);
+    tell_end(r);
     relay_free(r);
 }
 
@@ -158,11 +166,23 @@ static void on_message(struct rpc_call *call, const ProtobufCMessage *msg, void 
             r->why.code = CL_E_TOOBIG;
     }
     r->events.on_message(r->arg, m);
+    if (!r->why.code || r->dropped)
+        return;
+    /* The worker has refused: what is on the way to it nobody waits for. */
+    tell_end(r);
+    rpc_call_finish(call, NULL);
 }
 
+/* Without a last word nothing comes any more, either. */
 static void on_half_close(struct rpc_call *call, void *service)
 {
     (void)service;
+    struct relay *r = rpc_call_user(call);
+    if (r && !r->done) {
+        r->done = true;
+        (void)cl_fail(&r->why, CL_E_UNAVAILABLE, 0, "the worker ended the transfer");
+        tell_end(r);
+    }
     rpc_call_finish(call, NULL);
 }
 

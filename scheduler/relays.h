@@ -12,8 +12,10 @@
 struct relay;
 struct relay_events {
     void (*on_message)(void *arg, const Cloche__V1__RelayRequest *m);
-    void (*on_drain)(void *arg);                         /* room towards the worker again */
-    void (*on_end)(void *arg, const struct cl_err *why); /* over; why NULL = in order.  Once. */
+    void (*on_drain)(void *arg); /* room towards the worker again */
+    /* Over; why NULL = in order.  Once.  A worker's refusal ends it at once, without waiting for
+     * what the worker has not read. */
+    void (*on_end)(void *arg, const struct cl_err *why);
 };
 int relay_open(struct worker *w, Cloche__V1__OpenRelay *what, const struct relay_events *events,
                void *arg, struct relay **ret_relay, struct cl_err *err) CL_MUST;

@@ -72,6 +72,14 @@ static void finish(struct relay *r, const struct cl_err *why)
         rpc_call_close_send(r->call);
     else
         rpc_call_cancel(r->call);
+    rpc_call_pause(r->call,
+                   false); /* what still comes is dropped: paused, it would not hear the end */
+}
+
+/* The caller waits while there is no room for what it sends. */
+static void pace(struct relay *r, bool is_full)
+{
+    rpc_call_pause(r->call, is_full && !r->done);
 }
 
 static void finish_with(struct relay *r, enum cl_code code, const char *text)
@@ -218,7 +226,7 @@ static void drain_pending(struct relay *r)
     const void *data = r->pending.len > 0 ? (const void *)r->pending.data : "";
     if (r->pending.len > 0 || (r->pending_eof && !r->committed))
         cl_buf_consume(&r->pending, push(r, data, r->pending.len, r->pending_eof));
-    rpc_call_pause(r->call, r->pending.len > 0);
+    pace(r, r->pending.len > 0);
     if (r->pending.len > 0 || !r->pending_eof)
         return;
     r->committed = true;
@@ -254,14 +262,14 @@ static void take_bytes(struct relay *r, const Cloche__V1__RelayResponse *m)
     if (r->committed && r->what->what_case == CLOCHE__V1__OPEN_RELAY__WHAT_STDIN)
         finish(r, NULL);
     else
-        rpc_call_pause(r->call, r->pending.len > 0);
+        pace(r, r->pending.len > 0);
 }
 
 static void begin_stdin(struct relay *r)
 {
     r->exec = unit_find_exec(r->unit, r->what->stdin->exec_id);
     if (!r->exec && !r->what->stdin->exec_id[0] && unit_is_live(r->unit)) {
-        rpc_call_pause(r->call, true);
+        pace(r, true);
         return;
     }
     if (!r->exec) {
@@ -269,7 +277,7 @@ static void begin_stdin(struct relay *r)
         return;
     }
     cl_list_unlink(&r->unit_waiter.link);
-    rpc_call_pause(r->call, false);
+    pace(r, false);
     exec_set_stdin_room(r->exec, on_room, r);
 }
 
@@ -436,19 +444,15 @@ static void dial_event(void *arg, Cloche__V1__RelayRequest *event)
         dial_pause(r->dial, true);
 }
 
-/* A call that is paused would not hear that its other end goes. */
 static void dial_end(void *arg, const struct cl_err *why)
 {
-    struct relay *r = arg;
-    finish(r, why);
-    if (r->call)
-        rpc_call_pause(r->call, false);
+    finish(arg, why);
 }
 
 static void pump_dial(struct relay *r)
 {
     dial_flush(r->dial);
-    rpc_call_pause(r->call, dial_is_full(r->dial));
+    pace(r, dial_is_full(r->dial));
 }
 
 static void take_for_dial(struct relay *r, const Cloche__V1__RelayResponse *m)
@@ -457,7 +461,7 @@ static void take_for_dial(struct relay *r, const Cloche__V1__RelayResponse *m)
     if (dial_write(r->dial, m->data.data, m->data.len, m->eof, &err) < 0)
         finish(r, &err);
     else
-        rpc_call_pause(r->call, dial_is_full(r->dial));
+        pace(r, dial_is_full(r->dial));
 }
 
 static void begin_dial(struct relay *r)

@@ -2,7 +2,7 @@
 
 It starts every unit at once and ends it when told.  What it is asked to do with `exec` commands stands in `asked`;
 `answers[kind]` is an ExecAnswer, a function of the command, or None for no answer at all.  Relays take all that comes,
-and say how much that was.
+and say how much that was; with `relay_says` they read nothing, and say that when `relay_speaks` is set.
 """
 import os
 import queue
@@ -44,6 +44,7 @@ class Worker:
         self.answers = {kind: wpb.ExecAnswer() for kind in ("pause", "resume", "extend", "list", "signal", "resize", "context", "stats")}
         self.answers["start"] = lambda m: wpb.ExecAnswer(exec_id=m.start.exec_id)
         self.answers["file"] = wpb.ExecAnswer(files=[pb.FileInfo(name="made up")])
+        self.relay_says, self.relay_speaks = None, threading.Event()  # RelayDone
         self.opened, self.taken = [], []  # OpenRelay; all bytes of each relay that ended in order
         self.channel, self.quiet = None, False  # quiet: it says no more than its Hello
         self.connect()
@@ -52,7 +53,7 @@ class Worker:
 
     def connect(self):
         self.out, self.hello, self.over = queue.Queue(), threading.Event(), False
-        self.channel = grpc.insecure_channel(self.target, [("grpc.use_local_subchannel_pool", 1)])
+        self.channel = grpc.insecure_channel(self.target, [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65535)])
         session = self.channel.stream_stream("/cloche.v1.WorkerService/Session",
                                              request_serializer=lambda m: m.SerializeToString(),
                                              response_deserializer=wpb.SessionResponse.FromString)
@@ -151,7 +152,12 @@ class Worker:
                                           response_deserializer=wpb.RelayResponse.FromString)(iter(out.get, None))
         out.put(wpb.RelayRequest(relay_id=m.relay_id))
         try:
-            if m.WhichOneof("what") == "cell":
+            if self.relay_says:
+                self.relay_speaks.wait(60)
+                out.put(wpb.RelayRequest(done=self.relay_says))
+                out.put(None)
+                time.sleep(60)  # and still it reads nothing
+            elif m.WhichOneof("what") == "cell":
                 out.put(wpb.RelayRequest(cell=pb.RunCodeResponse(ended=pb.CellEnded(outcome=pb.CELL_OUTCOME_OK))))
             elif m.WhichOneof("what") == "read":
                 out.put(wpb.RelayRequest(done=wpb.RelayDone()))
