@@ -64,6 +64,15 @@ bool call_store_header(struct rpc_call *call, const char *name, size_t name_len,
 /* --- life ---------------------------------------------------------------------------------------
  */
 
+static void let_followers_go(struct rpc_call *call)
+{
+    while (!cl_list_empty(&call->followers)) {
+        struct rpc_call *next = CL_LIST_ENTRY(call->followers.next, struct rpc_call, turn);
+        cl_list_unlink(&next->turn);
+        call_todo(next, CALL_WORK_GO);
+    }
+}
+
 static void run_work(void *obj)
 {
     struct rpc_call *call = obj;
@@ -75,6 +84,8 @@ static void run_work(void *obj)
         call_take(call);
     if ((todo & CALL_WORK_DRAIN) && !call->ended && !call->out_done)
         call->role->drain(call);
+    if (todo & CALL_WORK_GO)
+        call_resume(call);
     call_bury_if_dead(call);
 }
 
@@ -89,6 +100,8 @@ void call_init(struct rpc_call *call, const struct call_role *role, struct rpc_w
     call->start_ns = cl_now_ns();
     call->max_message = RPC_MESSAGE_MAX;
     cl_list_init(&call->link);
+    cl_list_init(&call->followers);
+    cl_list_init(&call->turn);
     rpc_work_item_init(&call->work_item, run_work, call);
     metadata_init(&call->received);
     metadata_init(&call->headers);
@@ -98,6 +111,8 @@ void call_init(struct rpc_call *call, const struct call_role *role, struct rpc_w
 
 void call_free(struct rpc_call *call)
 {
+    let_followers_go(call);
+    cl_list_unlink(&call->turn);
     rpc_work_del(&call->work_item);
     cl_timer_fini(&call->timer);
     metadata_fini(&call->received);
@@ -120,6 +135,7 @@ void call_bury_if_dead(struct rpc_call *call)
         return;
     call->buried = true;
     cl_list_unlink(&call->link);
+    cl_list_unlink(&call->turn);
     rpc_work_del(&call->work_item);
     cl_timer_stop(&call->timer);
     cl_loop_bury(rpc_work_loop(call->work), &call->grave, call_destroy, call);
@@ -132,6 +148,7 @@ void call_end(struct rpc_call *call, const struct cl_err *why)
     call->ended = true;
     cl_timer_stop(&call->timer);
     call_drop_input(call);
+    let_followers_go(call);
     call->role->end(call, why);
 }
 
@@ -331,7 +348,13 @@ ssize_t call_read_out(nghttp2_session *session, int32_t stream_id, uint8_t *buf,
 {
     (void)session, (void)stream_id, (void)conn;
     struct rpc_call *call = source->ptr;
+    if (!cl_list_empty(&call->turn)) {
+        call->deferred = true;
+        return NGHTTP2_ERR_DEFERRED;
+    }
     size_t taken = outq_take(&call->out, buf, n);
+    if (call->out.bytes == 0)
+        let_followers_go(call);
     if (call->full_told && call->out.bytes < RPC_OUT_HIGH / 2) {
         call->full_told = false;
         call_todo(call, CALL_WORK_DRAIN);
@@ -388,6 +411,15 @@ bool rpc_call_is_full(const struct rpc_call *call)
 size_t rpc_call_queued(const struct rpc_call *call)
 {
     return call->out.bytes;
+}
+
+void rpc_call_after(struct rpc_call *call, struct rpc_call *first)
+{
+    if (first->out.bytes == 0 || first->ended || call->ended)
+        return;
+    CL_ASSERT(call != first && call->work == first->work);
+    cl_list_unlink(&call->turn);
+    cl_list_push(&first->followers, &call->turn);
 }
 
 void rpc_call_compress(struct rpc_call *call, bool on)

@@ -78,6 +78,10 @@ int rpc_call_send(struct rpc_call *call, const ProtobufCMessage *msg, struct cl_
 /* Back-pressure: stop producing while true; on_drain tells when to go on. */
 bool rpc_call_is_full(const struct rpc_call *call);
 size_t rpc_call_queued(const struct rpc_call *call);
+/* Nothing more of `call` goes to the peer before what is queued on `first` now, another call of the
+ * same channel or server: two streams of a connection have no order else.  The peer takes them in
+ * that order.  When `first` ends with something unsent, `call` waits no longer. */
+void rpc_call_after(struct rpc_call *call, struct rpc_call *first);
 /* Stop (or go on) taking messages: the HTTP/2 window closes, so the peer stops sending. */
 void rpc_call_pause(struct rpc_call *call, bool paused);
 void rpc_call_set_user(struct rpc_call *call, void *user);

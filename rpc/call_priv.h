@@ -22,7 +22,7 @@ enum { CALL_IN_KEEP = 64 * 1024 };
 enum call_encoding { ENCODING_IDENTITY, ENCODING_GZIP, ENCODING_OTHER };
 
 /* What waits for the work queue. */
-enum { CALL_WORK_TAKE = 1, CALL_WORK_DRAIN = 2, CALL_WORK_END = 4 };
+enum { CALL_WORK_TAKE = 1, CALL_WORK_DRAIN = 2, CALL_WORK_END = 4, CALL_WORK_GO = 8 };
 
 struct rpc_call;
 
@@ -81,6 +81,8 @@ struct rpc_call {
     bool full_told; /* is_full was true since the last drain */
     bool out_done;  /* half-closed (client) or finished (server) */
     bool peer_gzip, out_gzip, plain_http;
+    struct cl_list followers; /* calls that wait until `out` is empty, by their `turn` */
+    struct cl_list turn;      /* in that of another call, or alone */
 
     /* how it ends */
     bool status_set, trailers_sent;

@@ -404,6 +404,8 @@ static void cell_event(void *arg, const Cloche__V1__RunCodeResponse *event)
         return;
     m.cell = (Cloche__V1__RunCodeResponse *)(uintptr_t)event;
     bool last = event->event_case == CLOCHE__V1__RUN_CODE_RESPONSE__EVENT_ENDED;
+    if (last) /* the audit log has what a cell did before its end */
+        r->units->events.on_order(r->units->arg, r->call);
     if (send_request(r, &m, &err) < 0) {
         finish(r, &err);
         return;

@@ -364,8 +364,15 @@ static void on_taken(void *arg, struct unit *u)
     session_renew_now(s);
 }
 
+static void on_order(void *arg, struct rpc_call *call)
+{
+    const struct session *s = arg;
+    if (s->call)
+        rpc_call_after(call, s->call);
+}
+
 const struct unit_events session_unit_events = {on_started, on_ended, on_exec_ended, on_watched,
-                                                on_idle,    on_room,  on_taken};
+                                                on_idle,    on_room,  on_taken,      on_order};
 
 static void send_lost(struct session *s, const struct lost *l)
 {

@@ -117,6 +117,8 @@ struct exec_slot {
     bool is_abandoned;                   /* by its client, and killed for that */
 };
 
+struct rpc_call;
+
 struct unit_waiter {
     struct cl_list link;
     void (*fn)(void *arg);
@@ -136,6 +138,8 @@ struct unit_events {
     void (*on_room)(void *arg);
     /* It came from another worker, and is not tentative any more. */
     void (*on_taken)(void *arg, struct unit *u);
+    /* What is sent on `call` from now on comes after all that these have told. */
+    void (*on_order)(void *arg, struct rpc_call *call);
 };
 
 /* What units are made of that come from elsewhere: an earlier process, or another worker. */

@@ -346,6 +346,12 @@ static void unit_taken(void *arg, struct unit *u)
     session_unit_events.on_taken(w->session, u);
 }
 
+static void unit_order(void *arg, struct rpc_call *call)
+{
+    struct worker *w = arg;
+    session_unit_events.on_order(w->session, call);
+}
+
 static void report_lost(struct worker *w, const struct vm_state *state, const char *why)
 {
     struct cl_err err = {0};
@@ -559,7 +565,7 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
         .net = &w->net,
         .record_dir = w->record_dir,
         .events = {unit_started, unit_ended, exec_ended, unit_watched, unit_idle, unit_room,
-                   unit_taken},
+                   unit_taken, unit_order},
         .watch_limits = {.burst = options->guest_events_burst,
                          .interval_us = CL_NS_PER_S / CL_NS_PER_US / options->guest_events_rate},
         .arg = w};

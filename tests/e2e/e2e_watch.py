@@ -248,6 +248,20 @@ def a_code_context(c):
     check("before the cell's end", log.at("guest.write", path="/tmp/cell") < log.at("code.end"))
 
 
+@suite.scenario
+def what_a_cell_does_last_stands_before_its_end(c):
+    """They come to the scheduler on different streams."""
+    box = Box(c.admin, "python")
+    cells = 60
+    for n in range(cells):
+        code = f"print('x' * {n * 400}); open('/tmp/cell-{n}', 'w').close()"
+        for _ in c.admin.codes.RunCode(pb.RunCodeRequest(sandbox_id=box.id, context_id="python", code=code), timeout=soon(120)):
+            pass
+    log = box.end(c)
+    order = [r["fields"].get("path", "end") for r in log.rows if r["event"] == "code.end" or r["fields"].get("path", "").startswith("/tmp/cell-")]
+    equal("each cell's file, then its end", order, [word for n in range(cells) for word in (f"/tmp/cell-{n}", "end")])
+
+
 if __name__ == "__main__":
     finish, suite.finish = suite.finish, lambda: None
     suite.main(templates="base,python")

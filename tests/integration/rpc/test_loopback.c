@@ -568,11 +568,125 @@ static void test_every_failed_allocation_ends_the_call_and_nothing_else(void **s
     RUN_UNTIL(w, rpc_server_open_calls(w->server) == 0);
 }
 
+/* --- two calls of one connection ----------------------------------------------------------------
+ */
+
+/* The server's side: the size of each message as it comes, whichever call's. */
+struct arrivals {
+    size_t n, size[64];
+};
+
+static void on_arrival(struct rpc_call *call, const ProtobufCMessage *msg, void *service)
+{
+    (void)call;
+    struct arrivals *a = service;
+    const Grpc__Testing__StreamingInputCallRequest *m =
+        (const Grpc__Testing__StreamingInputCallRequest *)msg;
+    CHECK(a->n < CL_COUNT(a->size));
+    a->size[a->n++] = m->payload->body.len;
+}
+
+static void on_no_more(struct rpc_call *call, void *service)
+{
+    (void)service;
+    rpc_call_finish(call, NULL);
+}
+
+static const struct rpc_method arrival_methods[] = {
+    {.path = "/cloche.testing.Order/Send",
+     .in = &grpc__testing__streaming_input_call_request__descriptor,
+     .out = &grpc__testing__streaming_input_call_response__descriptor,
+     .client_streams = true,
+     .server_streams = true,
+     .on_message = on_arrival,
+     .on_half_close = on_no_more},
+};
+
+static void start_order(struct world *w, struct seen *s)
+{
+    call_with(
+        w, s,
+        (struct rpc_call_spec){.path = arrival_methods[0].path,
+                               .out = &grpc__testing__streaming_input_call_response__descriptor});
+}
+
+static void send_sized(struct rpc_call *call, size_t n)
+{
+    static uint8_t body[200000];
+    Grpc__Testing__StreamingInputCallRequest req;
+    Grpc__Testing__Payload payload;
+    grpc__testing__streaming_input_call_request__init(&req);
+    grpc__testing__payload__init(&payload);
+    payload.body = (ProtobufCBinaryData){n, body};
+    req.payload = &payload;
+    CHECK(rpc_call_send(call, &req.base, NULL) == 0);
+}
+
+static void test_one_call_goes_after_another(void **state)
+{
+    struct world *w = *state;
+    struct seen first = {0}, second = {0};
+    struct arrivals a = {0};
+    CHECK(rpc_server_add(w->server, arrival_methods, 1, &a, -1, NULL) == 0);
+    start_order(w, &first);
+    start_order(w, &second);
+    send_sized(first.call, 1000); /* HTTP/2 prefers who has sent less so far */
+    send_sized(second.call, 1);
+    RUN_UNTIL(w, a.n == 2);
+    for (size_t round = 0; round < 10; round++) {
+        size_t large = round % 2 ? 200000 : 300; /* more than a turn takes, and less */
+        a.n = 0;
+        send_sized(first.call, large);
+        rpc_call_after(second.call, first.call);
+        send_sized(second.call, 2);
+        RUN_UNTIL(w, a.n == 2);
+        CHECK(a.size[0] == large && a.size[1] == 2);
+    }
+    a.n = 0;
+    send_sized(second.call, 3);
+    rpc_call_after(second.call, first.call); /* nothing waits there */
+    RUN_UNTIL(w, a.n == 1);
+    rpc_call_close_send(first.call);
+    rpc_call_close_send(second.call);
+    RUN_UNTIL(w, first.ends == 1 && second.ends == 1);
+}
+
+static void test_who_goes_after_a_call_that_ends_waits_no_longer(void **state)
+{
+    struct world *w = *state;
+    struct seen first = {0}, second = {0};
+    struct arrivals a = {0};
+    CHECK(rpc_server_add(w->server, arrival_methods, 1, &a, -1, NULL) == 0);
+    start_order(w, &first);
+    start_order(w, &second);
+    send_sized(first.call, 10);
+    send_sized(second.call, 10);
+    RUN_UNTIL(w, a.n == 2);
+    send_sized(first.call, 20);
+    rpc_call_after(second.call, first.call);
+    send_sized(second.call, 2);
+    rpc_call_close_send(second.call);
+    rpc_call_cancel(first.call);
+    RUN_UNTIL(w, first.ends == 1 && second.ends == 1);
+    CHECK(second.ok && a.n >= 3 && a.size[a.n - 1] == 2);
+    start_order(w, &first);
+    start_order(w, &second);
+    send_sized(first.call, 20);
+    rpc_call_after(second.call, first.call);
+    send_sized(second.call, 2);
+    rpc_call_cancel(second.call); /* who waits may leave */
+    rpc_call_close_send(first.call);
+    RUN_UNTIL(w, first.ends == 2 && second.ends == 2);
+    CHECK(first.ok && !second.ok);
+}
+
 int main(void)
 {
     (void)signal(SIGPIPE, SIG_IGN);
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
+        T(test_one_call_goes_after_another),
+        T(test_who_goes_after_a_call_that_ends_waits_no_longer),
         T(test_unary_waits_for_the_connection_and_answers),
         T(test_client_stream_is_summed),
         T(test_bidi_ping_pong),
