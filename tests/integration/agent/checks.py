@@ -304,9 +304,10 @@ def large_stdin_and_stdout_are_whole(g):
 def memory_hog_is_killed_alone(g):
     other = g.start(["/bin/cat"])
     g.take(other)
-    ended = g.run("exec tail /dev/zero", timeout=400)[0]
+    hog = "perl -e 'push @all, \"x\" x (1048576 + $i++) while 1'"  # takes what there is at once: tail /dev/zero needs half a minute
+    ended = g.run("exec " + hog, timeout=400)[0]
     expect((ended.end, ended.signal) == (pb.GUEST_END_OOM_KILLED, 9), ended)
-    ended = g.run("tail /dev/zero; echo not reached", timeout=400)
+    ended = g.run(hog + "; echo not reached", timeout=400)
     expect(ended[0].end == pb.GUEST_END_OOM_KILLED, ended)
     g.push(other, b"still here", pb.GUEST_CHANNEL_STDIN)
     expect(g.finish(other)[1] == b"still here")
