@@ -23,6 +23,15 @@ static char *escape(const char *s, size_t max, char *out, size_t size)
     return out;
 }
 
+static char *place_of(const struct sensor_place *place,
+                      char out[static SENSOR_PATH_MAX * SENSOR_ESCAPED + 1],
+                      Cloche__V1__GuestEvent *event)
+{
+    size_t end = SENSOR_PATH_MAX - 1, from = CL_MIN((size_t)place->from, end);
+    event->cut |= place->is_cut != 0;
+    return escape(place->text + from, end - from, out, SENSOR_PATH_MAX * SENSOR_ESCAPED + 1);
+}
+
 static void fill_argv(const struct sensor_exec *e, struct sensor_text *text,
                       Cloche__V1__GuestEvent *out)
 {
@@ -131,6 +140,14 @@ void sensor_describe(const void *record, size_t bytes, struct sensor_text *text,
         break;
     case SENSOR_TRACE:
         out->target = text->trace.target;
+        break;
+    case SENSOR_REMOVE:
+        out->path = place_of(&text->remove.place, text->path, out);
+        out->folder = text->remove.is_folder != 0;
+        break;
+    case SENSOR_RENAME:
+        out->path = place_of(&text->rename.place, text->path, out);
+        out->to = place_of(&text->rename.to, text->to, out);
         break;
     }
 }

@@ -31,9 +31,12 @@ struct sensor_text {
         struct sensor_address address_record;
         struct sensor_call call_record;
         struct sensor_trace trace;
+        struct sensor_remove remove;
+        struct sensor_rename rename;
     };
     char comm[SENSOR_COMM_MAX * SENSOR_ESCAPED + 1];
     char path[SENSOR_PATH_MAX * SENSOR_ESCAPED + 1];
+    char to[SENSOR_PATH_MAX * SENSOR_ESCAPED + 1];
     char address[INET6_ADDRSTRLEN];
     char call[32];
     char args[SENSOR_ARGS_MAX * SENSOR_ESCAPED + SENSOR_ARGV_MAX + 1];

@@ -344,9 +344,10 @@ static void asked_name(const struct fact *f)
     hit(f, DETECT_DNS_TUNNEL, subject, name);
 }
 
-static void file_key(const struct fact *f, char key[static DETECT_VALUE])
+/* `field` has its path. */
+static void file_key(const struct fact *f, const char *field, char key[static DETECT_VALUE])
 {
-    (void)snprintf(key, DETECT_VALUE, "%s %s", str(f, "unit"), str(f, "path"));
+    (void)snprintf(key, DETECT_VALUE, "%s %s", str(f, "unit"), str(f, field));
 }
 
 /* --- files that units made ----------------------------------------------------------------------
@@ -428,9 +429,28 @@ static void note_file(struct detect *d, const char *unit, const char *key)
 static void wrote(const struct fact *f)
 {
     char key[DETECT_VALUE];
-    file_key(f, key);
+    file_key(f, "path", key);
     if (json_is_true(json_object_get(f->r->fields, "created")))
         note_file(f->d, str(f, "unit"), key);
+}
+
+/* What was made here is that under its new name, too. */
+static void renamed(const struct fact *f)
+{
+    char key[DETECT_VALUE], subject[DETECT_SUBJECT];
+    const char *path = str(f, "path"), *to = str(f, "to");
+    file_key(f, "path", key);
+    if (cl_map_get(f->d->files, key)) {
+        file_key(f, "to", key);
+        note_file(f->d, str(f, "unit"), key);
+    }
+    size_t n = strlen(path);
+    if (strncmp(path, to, n) != 0 || to[n] != '.' || strchr(to + n, '/'))
+        return;
+    const char *ending = to + n;
+    (void)snprintf(subject, sizeof subject, "%.*s %.30s", DETECT_SUBJECT - 32, str(f, "unit"),
+                   ending);
+    hit(f, DETECT_SAME_ENDING, subject, path);
 }
 
 /* Nothing runs in it any more. */
@@ -447,7 +467,7 @@ static void ended(const struct fact *f)
 static void ran(const struct fact *f)
 {
     char key[DETECT_VALUE];
-    file_key(f, key);
+    file_key(f, "path", key);
     if (cl_map_get(f->d->files, key))
         hit(f, DETECT_DROPPED_PROGRAM, str(f, "unit"), str(f, "path"));
 }
@@ -522,12 +542,15 @@ static const struct {
     const char *event;
     void (*look)(const struct fact *f);
 } looks[] = {
-    {"guest.denied", denied_call},    {"guest.trace", traced}, {"guest.connect", went_to},
-    {"net.denied", went_to},          {"net.open", went_to},   {"net.dns", asked_name},
-    {"guest.write", wrote},           {"guest.exec", ran},     {"vm.start", started},
-    {"guest.count", counted},         {"net.count", counted},  {"key.refused", key_refused},
-    {"scope.refused", scope_refused}, {"api.call", called},    {"gap", gap},
-    {"recovered", recovered},         {"unit.end", ended},
+    {"guest.denied", denied_call}, {"guest.trace", traced},
+    {"guest.connect", went_to},    {"net.denied", went_to},
+    {"net.open", went_to},         {"net.dns", asked_name},
+    {"guest.write", wrote},        {"guest.exec", ran},
+    {"vm.start", started},         {"guest.rename", renamed},
+    {"guest.count", counted},      {"net.count", counted},
+    {"key.refused", key_refused},  {"scope.refused", scope_refused},
+    {"api.call", called},          {"gap", gap},
+    {"recovered", recovered},      {"unit.end", ended},
 };
 
 /* "2026-01-02T03:04:05..." */

@@ -30,6 +30,7 @@ static const struct {
                   {"T1087", "Account Discovery"},
                   {"T1105", "Ingress Tool Transfer"},
                   {"T1110", "Brute Force"},
+                  {"T1486", "Data Encrypted for Impact"},
                   {"T1552", "Unsecured Credentials"},
                   {"T1552.005", "Cloud Instance Metadata API"},
                   {"T1562", "Impair Defenses"},

@@ -101,6 +101,16 @@ static int emit_event(struct unit *u, const Cloche__V1__WatchedEvent *w, struct 
         rows_add(&r, (struct audit_field)AUDIT_BOOL("cut", e->cut));
         rows_add(&r, (struct audit_field)AUDIT_STR("path", e->path));
         return emit(u, AUDIT_GUEST_WRITE, &r, err);
+    case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_REMOVE:
+        rows_add(&r, (struct audit_field)AUDIT_BOOL("cut", e->cut));
+        rows_add(&r, (struct audit_field)AUDIT_BOOL("folder", e->folder));
+        rows_add(&r, (struct audit_field)AUDIT_STR("path", e->path));
+        return emit(u, AUDIT_GUEST_REMOVE, &r, err);
+    case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_RENAME:
+        rows_add(&r, (struct audit_field)AUDIT_BOOL("cut", e->cut));
+        rows_add(&r, (struct audit_field)AUDIT_STR("path", e->path));
+        rows_add(&r, (struct audit_field)AUDIT_STR("to", e->to));
+        return emit(u, AUDIT_GUEST_RENAME, &r, err);
     case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_CONNECT:
     case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_BIND:
         return emit_address(u, &r, e, err);

@@ -19,8 +19,14 @@ void watch_note_number(struct watch *watch, uint64_t number)
 
 enum watch_class watch_class_of(const Cloche__V1__GuestEvent *event)
 {
-    return event->kind == CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_WRITE ? WATCH_MANY
-                                                                               : WATCH_FEW;
+    switch ((int)event->kind) { /* of the guest: any value */
+    case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_WRITE:
+    case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_REMOVE:
+    case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_RENAME:
+        return WATCH_MANY;
+    default:
+        return WATCH_FEW;
+    }
 }
 
 bool watch_admits(struct watch *watch, const struct watch_limits *limits, enum watch_class class,

@@ -27,6 +27,8 @@ enum sensor_kind {
     SENSOR_BIND,     /* address */
     SENSOR_DENIED,   /* call */
     SENSOR_TRACE,    /* target */
+    SENSOR_REMOVE,   /* place; in the ring for masses */
+    SENSOR_RENAME,   /* place, to; in the ring for masses */
 };
 
 struct sensor_event {
@@ -53,6 +55,25 @@ struct sensor_write {
     struct sensor_event event;
     __u32 is_new, is_cut;
     char path[SENSOR_PATH_MAX];
+};
+
+/* A path that was put together from its end: text[from..SENSOR_PATH_MAX - 1), without a NUL.  What
+ * is behind that is room that the kernel's verifier wants. */
+struct sensor_place {
+    __u32 from, is_cut;
+    char text[2 * SENSOR_PATH_MAX];
+};
+
+/* Something was to be removed; whether that may be is found out afterwards. */
+struct sensor_remove {
+    struct sensor_event event;
+    __u32 is_folder;
+    struct sensor_place place;
+};
+
+struct sensor_rename {
+    struct sensor_event event;
+    struct sensor_place place, to;
 };
 
 struct sensor_address {

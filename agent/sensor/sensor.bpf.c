@@ -12,6 +12,7 @@
  */
 #include <linux/bpf.h>
 
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
@@ -24,8 +25,24 @@
 struct inode {
     unsigned short i_mode;
 };
+struct qstr {
+    const unsigned char *name;
+    unsigned int len;
+};
+struct dentry {
+    struct dentry *d_parent;
+    struct qstr d_name;
+};
+struct vfsmount {
+    struct dentry *mnt_root;
+};
+struct mount {
+    struct mount *mnt_parent;
+    struct dentry *mnt_mountpoint;
+    struct vfsmount mnt;
+};
 struct path {
-    void *dentry;
+    struct vfsmount *mnt;
 };
 struct file {
     struct path f_path;
@@ -58,6 +75,7 @@ enum {
     INODE_REGULAR = 0100000,
     TRACE_ATTACH = 0x2,
     STATUS_COMPAT = 0x2, /* of thread_info: the system call came by an entry for i386 */
+    DEPTH_MAX = 64,      /* folders and mounts that a path is followed upwards */
     CALL_CLONE3 = 435,   /* refused with ENOSYS on purpose (tiers.def): every libc tries it first */
 };
 
@@ -116,6 +134,43 @@ static __always_inline int take_path(struct path *path, char out[SENSOR_PATH_MAX
     return bpf_d_path(path, out, SENSOR_PATH_MAX) < 0;
 }
 
+/* Where something lies, from its own name upwards: the kernel gives out whole paths (bpf_d_path) in
+ * few hooks only. */
+static __always_inline void take_place(struct path *folder, struct dentry *entry,
+                                       struct sensor_place *out)
+{
+    struct mount *mount = (void *)folder->mnt - bpf_core_field_offset(struct mount, mnt);
+    struct dentry *at = entry;
+    __u32 from = SENSOR_PATH_MAX - 1;
+    out->is_cut = 1;
+    for (int i = 0; i < DEPTH_MAX && from > 0; i++) {
+        struct dentry *parent = BPF_CORE_READ(at, d_parent);
+        if (at == BPF_CORE_READ(mount, mnt.mnt_root) || at == parent) {
+            struct mount *above = BPF_CORE_READ(mount, mnt_parent);
+            if (above == mount) {
+                out->is_cut = 0;
+                break;
+            }
+            at = BPF_CORE_READ(mount, mnt_mountpoint);
+            mount = above;
+            continue;
+        }
+        const unsigned char *name = BPF_CORE_READ(at, d_name.name);
+        __u32 n = BPF_CORE_READ(at, d_name.len), some = n < from ? n : from;
+        from = (from - some) & (SENSOR_PATH_MAX - 1); /* the masks are for the verifier */
+        (void)bpf_probe_read_kernel(out->text + from, some & (SENSOR_PATH_MAX - 1),
+                                    name + n - some);
+        if (from == 0)
+            break;
+        from--;
+        barrier_var(from); /* clang knows that it is small, the verifier does not */
+        from &= SENSOR_PATH_MAX - 1;
+        out->text[from] = '/';
+        at = parent;
+    }
+    out->from = from;
+}
+
 /* --- programs --------------------------------------------------------------------------------- */
 
 /* The new program's image and rights are in place, nothing of it has run. */
@@ -148,6 +203,47 @@ int BPF_PROG(on_open, struct file *file, int result)
         return result;
     e->is_new = (file->f_mode & FILE_MODE_CREATED) != 0;
     e->is_cut = take_path(&file->f_path, e->path);
+    bpf_ringbuf_submit(e, 0);
+    return result;
+}
+
+static __always_inline void note_removal(struct path *folder, struct dentry *entry, int is_folder)
+{
+    struct sensor_remove *e = BEGIN(many, sensor_remove, SENSOR_REMOVE);
+    if (!e)
+        return;
+    e->is_folder = is_folder;
+    take_place(folder, entry, &e->place);
+    bpf_ringbuf_submit(e, 0);
+}
+
+SEC("lsm/path_unlink")
+int BPF_PROG(on_unlink, struct path *folder, struct dentry *entry, int result)
+{
+    if (is_watched())
+        note_removal(folder, entry, 0);
+    return result;
+}
+
+SEC("lsm/path_rmdir")
+int BPF_PROG(on_rmdir, struct path *folder, struct dentry *entry, int result)
+{
+    if (is_watched())
+        note_removal(folder, entry, 1);
+    return result;
+}
+
+SEC("lsm/path_rename")
+int BPF_PROG(on_rename, struct path *from, struct dentry *entry, struct path *to,
+             struct dentry *new_entry, unsigned int flags, int result)
+{
+    if (!is_watched())
+        return result;
+    struct sensor_rename *e = BEGIN(many, sensor_rename, SENSOR_RENAME);
+    if (!e)
+        return result;
+    take_place(from, entry, &e->place);
+    take_place(to, new_entry, &e->to);
     bpf_ringbuf_submit(e, 0);
     return result;
 }

@@ -36,7 +36,11 @@ knock("169.254.169.254", 80)
 for port in range(30): knock("192.0.2.1", 1000 + port)
 for host in range(6): knock(f"10.0.0.{host}", 22)
 shutil.copy("/bin/true", "/tmp/brought"); os.chmod("/tmp/brought", 0o755)
-subprocess.run(["/tmp/brought"]); child.kill()
+os.rename("/tmp/brought", "/tmp/moved")
+subprocess.run(["/tmp/moved"]); child.kill()
+for n in range(25):
+    open(f"/tmp/{n}", "w").close()
+    os.rename(f"/tmp/{n}", f"/tmp/{n}.locked")
 """
 
 
@@ -69,13 +73,13 @@ def attacks_are(c):
     live = subprocess.Popen([BUILD / "cloche", "audit", "findings", "-f", "--json", "--dir", c.audit_dir], stdout=subprocess.PIPE, text=True)
     box = program(c.admin, ATTACK)
     want = {"kernel-surface": "high", "new-namespace": "medium", "process-injection": "medium", "cloud-metadata": "high", "port-scan": "medium",
-            "private-network": "medium", "dropped-program": "low"}
-    ours = lambda: {f["name"]: f for f in findings(c)[1] if f["subject"] == box}
+            "private-network": "medium", "dropped-program": "low", "same-ending": "medium"}
+    ours = lambda: {f["name"]: f for f in findings(c)[1] if f["subject"].split()[0] == box}
     until(lambda: set(want) <= set(ours()), 20)
     got = ours()
     equal("each is found, with its severity", {n: f["severity"] for n, f in got.items()}, want)
     check("the call, the address, the program are named", "bpf" in got["kernel-surface"]["value"] and "169.254.169.254" in got["cloud-metadata"]["value"] and
-          got["dropped-program"]["value"] == "/tmp/brought", got)
+          got["dropped-program"]["value"] == "/tmp/moved" and got["same-ending"]["subject"] == f"{box} .locked", got)
     equal("a finding leads to its record", [r["event"] for r in c.audit_records() if (r["stream"], r["seq"]) == (got["kernel-surface"]["stream"], got["kernel-surface"]["seq"])],
           ["guest.denied"])
     check("... and to what to do", all(f["then"] and f["what"] for f in got.values()))

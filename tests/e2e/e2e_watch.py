@@ -105,6 +105,24 @@ def a_sandbox(c):
 
 
 @suite.scenario
+def what_is_removed_and_moved(c):
+    box, long = Box(c.admin), "n" * 250
+    box.run("sh", "-c", "cd /tmp; mkdir -p d/e; echo x > d/a; mv d/a d/e/b; mv d f; rm f/e/b; rmdir f/e; rm -r f; rm nothing; rm -f none; "
+                        "mv /etc/passwd /etc/shadow; rm /etc/passwd; echo > /victim; rm /victim; "
+                        f"mkdir -p {long}/{long}; echo > {long}/{long}/x; mv {long}/{long}/x {long}/y; "
+                        "perl -e 'open F, \">/tmp/one\"; link \"/tmp/one\", \"/tmp/two\"; rename \"/tmp/one\", \"/tmp/three\"; unlink \"/tmp/three\", \"/tmp/two\"'")
+    first = box.exec
+    log = box.end(c)
+    equal("what was moved, and where to", [(f["path"], f["to"], f.get("cut", False)) for f in log.of("guest.rename")],
+          [("/tmp/d/a", "/tmp/d/e/b", False), ("/tmp/d", "/tmp/f", False), ("/etc/passwd", "/etc/shadow", False),
+           (f"/tmp/{long}/{long}/x"[-255:], f"/tmp/{long}/y"[-255:], True), ("/tmp/one", "/tmp/three", False)])
+    equal("what was removed", [(f["path"], f["folder"]) for f in log.of("guest.remove")],
+          [("/tmp/f/e/b", False), ("/tmp/f/e", True), ("/tmp/f", True), ("/etc/passwd", False), ("/tmp/three", False), ("/tmp/two", False)])
+    equal("by which exec", {f["exec"] for f in log.of("guest.rename") + log.of("guest.remove")}, {first})
+    check("and it adds up", log.sums_up(), log.of("guest.count"))
+
+
+@suite.scenario
 def secrets_of_command_lines(c):
     box = Box(c.admin)
     box.put("/tmp/call", "#!/bin/sh\n/bin/true --token=hunter2hunter2 --password hunter3hunter3\n")

@@ -14,7 +14,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     Cloche__V1__GuestEvent event, *list[] = {&event};
     Cloche__V1__GuestEvents body = CLOCHE__V1__GUEST_EVENTS__INIT;
     sensor_describe(data, size, &text, &event);
-    CL_ASSERT(event.n_argv <= SENSOR_ARGV_MAX && strlen(event.path) < sizeof text.path);
+    CL_ASSERT(event.n_argv <= SENSOR_ARGV_MAX && strlen(event.path) < sizeof text.path &&
+              strlen(event.to) < sizeof text.to);
     CL_ASSERT(cloche__v1__guest_event__get_packed_size(&event) <= SENSOR_TEXT_MAX);
     body.events = list;
     body.n_events = 1;

@@ -1,6 +1,7 @@
 /* agent/sensor_text.h: records of the sensor in the words of the guest protocol. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -88,6 +89,41 @@ static void test_bytes_that_are_no_text_are_escaped(void **state)
     assert_true(out.cut);
 }
 
+static void put(struct sensor_place *place, const char *path, bool is_cut)
+{
+    place->from = (uint32_t)(SENSOR_PATH_MAX - 1 - strlen(path));
+    place->is_cut = is_cut;
+    memset(place->text, '#', sizeof place->text); /* what is around it means nothing */
+    memcpy(place->text + place->from, path, strlen(path));
+}
+
+static void test_places_are_read_from_where_they_begin(void **state)
+{
+    (void)state;
+    struct sensor_rename r = {.event = {.kind = SENSOR_RENAME, .uid = AGENT_ID_BASE}};
+    put(&r.place, "/tmp/a\xff", false);
+    put(&r.to, "/b", false);
+    sensor_describe(&r, sizeof r, &text, &out);
+    assert_string_equal(out.path, "/tmp/a\\xff");
+    assert_string_equal(out.to, "/b");
+    assert_false(out.cut);
+    char longest[SENSOR_PATH_MAX];
+    memset(longest, 'n', sizeof longest);
+    longest[sizeof longest - 1] = '\0';
+    put(&r.to, longest, true);
+    sensor_describe(&r, sizeof r, &text, &out);
+    assert_string_equal(out.to, longest);
+    assert_true(out.cut);
+    struct sensor_remove gone = {.event = {.kind = SENSOR_REMOVE}, .is_folder = 1};
+    put(&gone.place, "/d", false);
+    sensor_describe(&gone, sizeof gone, &text, &out);
+    assert_string_equal(out.path, "/d");
+    assert_true(out.folder);
+    gone.place.from = UINT32_MAX;
+    sensor_describe(&gone, sizeof gone, &text, &out);
+    assert_string_equal(out.path, "");
+}
+
 static const Cloche__V1__GuestEvent *address_of(const void *address, size_t bytes)
 {
     struct sensor_address a = {.event = {.kind = SENSOR_CONNECT}, .bytes = (uint32_t)bytes};
@@ -151,6 +187,7 @@ int main(void)
         cmocka_unit_test(test_what_is_cut_says_so),
         cmocka_unit_test(test_more_arguments_than_are_kept),
         cmocka_unit_test(test_bytes_that_are_no_text_are_escaped),
+        cmocka_unit_test(test_places_are_read_from_where_they_begin),
         cmocka_unit_test(test_addresses_of_each_family),
         cmocka_unit_test(test_system_calls_have_names_or_numbers),
         cmocka_unit_test(test_a_short_record_is_filled_up_with_zeros),

@@ -134,6 +134,37 @@ static void test_programs_that_were_brought_along(void **state)
                         "dropped-program");
 }
 
+static void test_another_name_hides_no_program(void **state)
+{
+    (void)state;
+    assert_null(feed(0, "guest.write", "{\"path\":\"/tmp/a\",\"created\":true,\"unit\":\"u\"}"));
+    assert_null(feed(0, "guest.rename", "{\"path\":\"/tmp/a\",\"to\":\"/tmp/b\",\"unit\":\"u\"}"));
+    assert_null(feed(0, "guest.rename", "{\"path\":\"/bin/x\",\"to\":\"/bin/y\",\"unit\":\"u\"}"));
+    assert_null(feed(1, "guest.exec", "{\"path\":\"/bin/y\",\"unit\":\"u\"}"));
+    assert_string_equal(feed(2, "guest.exec", "{\"path\":\"/tmp/b\",\"unit\":\"u\"}")->name,
+                        "dropped-program");
+}
+
+static void test_files_that_get_the_same_ending(void **state)
+{
+    (void)state;
+    static const char row[] = "{\"path\":\"/home/f%d\",\"to\":\"/home/%s%d%s\",\"unit\":\"u\"}";
+    for (int i = 0; i < 40; i++) {
+        assert_null(feed(0, "guest.rename", row, i, "f", i, "/.x")); /* into a folder */
+        assert_null(feed(0, "guest.rename", row, i, "g", i, ".x"));  /* another name */
+        assert_null(feed(0, "guest.rename", row, 1, "f", 1, ".x"));  /* one file */
+        assert_null(feed(100 * i, "guest.rename", row, i, "f", i, ".slow"));
+    }
+    for (int i = 0; i < 19; i++) {
+        assert_null(feed(5000, "guest.rename", row, i, "f", i, ".locked"));
+        assert_null(feed(5000, "guest.rename", row, i + 100, "f", i + 100, ".other"));
+    }
+    const struct finding *f = feed(5010, "guest.rename", row, 19, "f", 19, ".locked");
+    assert_non_null(f);
+    assert_string_equal(f->name, "same-ending");
+    assert_string_equal(f->subject, "u .locked");
+}
+
 static void test_what_is_not_seen_is_told(void **state)
 {
     (void)state;
@@ -264,8 +295,8 @@ static void test_fields_of_any_kind_do_no_harm(void **state)
 {
     (void)state;
     static const char *const events[] = {
-        "guest.denied", "guest.connect", "net.dns",     "guest.write",
-        "guest.exec",   "guest.count",   "key.refused", "gap"};
+        "guest.denied", "guest.connect", "net.dns", "guest.write",  "guest.exec",
+        "guest.count",  "key.refused",   "gap",     "guest.rename", "guest.remove"};
     for (size_t i = 0; i < CL_COUNT(events); i++) {
         (void)feed(0, events[i], "{}");
         (void)feed(0, events[i],
@@ -288,6 +319,8 @@ int main(void)
         TEST(test_where_credentials_lie),
         TEST(test_names_that_carry_something),
         TEST(test_programs_that_were_brought_along),
+        TEST(test_another_name_hides_no_program),
+        TEST(test_files_that_get_the_same_ending),
         TEST(test_what_is_not_seen_is_told),
         TEST(test_credentials_that_are_tried),
         TEST(test_what_has_no_room_is_counted),

@@ -57,6 +57,9 @@ static void test_processes_stand_under_who_made_them(void **state)
         {"guest.write", "{\"path\":\"/a\",\"created\":true,\"pid\":101,\"parent\":100}"},
         {"guest.connect", "{\"address\":\"192.0.2.1\",\"port\":80,\"pid\":102,\"parent\":101}"},
         {"guest.connect", "{\"address\":\"192.0.2.1\",\"port\":80,\"pid\":103,\"parent\":101}"},
+        {"guest.rename", "{\"path\":\"/a\",\"to\":\"/c\",\"pid\":101,\"parent\":100}"},
+        {"guest.remove", "{\"path\":\"/d\",\"folder\":true,\"pid\":101,\"parent\":100}"},
+        {"guest.remove", "{\"path\":\"/c\",\"folder\":false,\"pid\":101,\"parent\":100}"},
         {"guest.denied", "{\"call\":\"unshare\",\"pid\":100,\"parent\":99}"},
         {"exec.end", "{\"exec\":\"e1\",\"outcome\":\"EXITED\",\"exit\":7}"},
         {"guest.write", "{\"path\":\"/b\",\"pid\":200,\"parent\":1,\"context\":\"python\"}"},
@@ -64,9 +67,10 @@ static void test_processes_stand_under_who_made_them(void **state)
     SHOWS(rows, AT "sbx_1  sandbox of python\n" AT
                    "|- exec e1: sh -c x  [EXITED 7, stdout 0 B, stderr 0 B]\n" AT
                    "|  `- 100  sh\n" AT "|     |- 101  ls  (root)\n" AT
-                   "|     |  |- created /a\n" AT "|     |  `- connect 192.0.2.1 port 80  x 2\n" AT
-                   "|     `- denied: system call unshare\n" AT "`- code context python\n" AT
-                   "   `- wrote /b\n");
+                   "|     |  |- created /a\n" AT "|     |  |- connect 192.0.2.1 port 80  x 2\n" AT
+                   "|     |  |- moved /a to /c\n" AT "|     |  |- removed folder /d\n" AT
+                   "|     |  `- removed /c\n" AT "|     `- denied: system call unshare\n" AT
+                   "`- code context python\n" AT "   `- wrote /b\n");
 }
 
 static void test_a_copy_says_of_what(void **state)

@@ -10,7 +10,9 @@
 
 enum {
     EXEC = CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_EXEC,
-    WRITE = CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_WRITE
+    WRITE = CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_WRITE,
+    REMOVE = CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_REMOVE,
+    RENAME = CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_RENAME,
 };
 
 static const struct watch_limits limits = {.burst = 10, .interval_us = 1000};
@@ -48,8 +50,10 @@ static void test_files_do_not_hide_programs(void **state)
     (void)state;
     struct watch w = {.came = 0};
     assert_int_equal(feed(&w, WRITE, 100000, 1000000), 10);
+    assert_int_equal(feed(&w, REMOVE, 10, 1000000), 0); /* of the same kind */
+    assert_int_equal(feed(&w, RENAME, 10, 1000000), 0);
     assert_int_equal(feed(&w, EXEC, 10, 1000000), 10);
-    assert_int_equal(w.over, 99990);
+    assert_int_equal(w.over, 100010);
 }
 
 static void test_no_burst_records_nothing_and_no_interval_all(void **state)
