@@ -29,6 +29,7 @@ WORK = {
     "python3 -c pass, 8 times": "for i in 1 2 3 4 5 6 7 8; do python3 -c pass; done",
     "/bin/true, 200 times": "i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i+1)); done",
     "5,000 files opened for writing": "python3 -c \"for i in range(5000): open('/tmp/o', 'w').close()\"",
+    "5,000 files made, moved and removed": "python3 -c \"import os\nfor i in range(5000): open('/tmp/o', 'w').close(); os.rename('/tmp/o', '/tmp/p'); os.remove('/tmp/p')\"",
     "20,000 files opened for reading": "python3 -c \"for i in range(20000): open('/etc/hostname').close()\"",
 }
 HELLO = b'#include <stdio.h>\nint main(void) { puts("hello"); }\n'
