@@ -602,12 +602,19 @@ static const struct rpc_method arrival_methods[] = {
      .on_half_close = on_no_more},
 };
 
-static void start_order(struct world *w, struct seen *s)
+static void begin_order(struct world *w, struct seen *s)
 {
     call_with(
         w, s,
         (struct rpc_call_spec){.path = arrival_methods[0].path,
                                .out = &grpc__testing__streaming_input_call_response__descriptor});
+}
+
+static void begin_two(struct world *w, struct arrivals *a, struct seen *first, struct seen *second)
+{
+    CHECK(rpc_server_add(w->server, arrival_methods, 1, a, -1, NULL) == 0);
+    begin_order(w, first);
+    begin_order(w, second);
 }
 
 static void send_sized(struct rpc_call *call, size_t n)
@@ -627,9 +634,7 @@ static void test_one_call_goes_after_another(void **state)
     struct world *w = *state;
     struct seen first = {0}, second = {0};
     struct arrivals a = {0};
-    CHECK(rpc_server_add(w->server, arrival_methods, 1, &a, -1, NULL) == 0);
-    start_order(w, &first);
-    start_order(w, &second);
+    begin_two(w, &a, &first, &second);
     send_sized(first.call, 1000); /* HTTP/2 prefers who has sent less so far */
     send_sized(second.call, 1);
     RUN_UNTIL(w, a.n == 2);
@@ -656,9 +661,7 @@ static void test_who_goes_after_a_call_that_ends_waits_no_longer(void **state)
     struct world *w = *state;
     struct seen first = {0}, second = {0};
     struct arrivals a = {0};
-    CHECK(rpc_server_add(w->server, arrival_methods, 1, &a, -1, NULL) == 0);
-    start_order(w, &first);
-    start_order(w, &second);
+    begin_two(w, &a, &first, &second);
     send_sized(first.call, 10);
     send_sized(second.call, 10);
     RUN_UNTIL(w, a.n == 2);
@@ -669,8 +672,8 @@ static void test_who_goes_after_a_call_that_ends_waits_no_longer(void **state)
     rpc_call_cancel(first.call);
     RUN_UNTIL(w, first.ends == 1 && second.ends == 1);
     CHECK(second.ok && a.n >= 3 && a.size[a.n - 1] == 2);
-    start_order(w, &first);
-    start_order(w, &second);
+    begin_order(w, &first);
+    begin_order(w, &second);
     send_sized(first.call, 20);
     rpc_call_after(second.call, first.call);
     send_sized(second.call, 2);
