@@ -72,8 +72,8 @@ static void finish(struct relay *r, const struct cl_err *why)
         rpc_call_close_send(r->call);
     else
         rpc_call_cancel(r->call);
-    rpc_call_pause(r->call,
-                   false); /* what still comes is dropped: paused, it would not hear the end */
+    /* What still comes is dropped; a call that is paused would not hear its end. */
+    rpc_call_pause(r->call, false);
 }
 
 /* The caller waits while there is no room for what it sends. */
