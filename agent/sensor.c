@@ -123,6 +123,7 @@ int sensor_begin(struct sensor *sensor, bool watch, struct cl_err *err)
     }
     sensor->seen_before = sensor->seen_told = __atomic_load_n(&shared->seen, __ATOMIC_SEQ_CST);
     sensor->lost_before = __atomic_load_n(&shared->lost, __ATOMIC_SEQ_CST);
+    shared->turn++; /* nothing of it is told yet */
     sensor->quiet_until_ns = 0;
     sensor->is_watching = watch;
     __atomic_store_n(&shared->watching, watch, __ATOMIC_SEQ_CST);

@@ -127,9 +127,12 @@ void sensor_describe(const void *record, size_t bytes, struct sensor_text *text,
         fill_argv(&text->exec, text, out);
         break;
     case SENSOR_WRITE:
-        out->path = escape(text->write.path, SENSOR_PATH_MAX, text->path, sizeof text->path);
-        out->cut = text->write.is_cut != 0;
-        out->created = text->write.is_new != 0;
+    case SENSOR_READ:
+    case SENSOR_TRUNCATE:
+        out->path = escape(text->file.path, SENSOR_PATH_MAX, text->path, sizeof text->path);
+        out->cut = text->file.is_cut != 0;
+        out->created = text->file.is_new != 0;
+        out->size = text->file.size;
         break;
     case SENSOR_CONNECT:
     case SENSOR_BIND:

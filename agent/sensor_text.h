@@ -27,7 +27,7 @@ struct sensor_text {
     union {
         struct sensor_event event;
         struct sensor_exec exec;
-        struct sensor_write write;
+        struct sensor_file file;
         struct sensor_address address_record;
         struct sensor_call call_record;
         struct sensor_trace trace;

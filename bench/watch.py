@@ -30,6 +30,8 @@ WORK = {
     "/bin/true, 200 times": "i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i+1)); done",
     "5,000 files opened for writing": "python3 -c \"for i in range(5000): open('/tmp/o', 'w').close()\"",
     "5,000 files made, moved and removed": "python3 -c \"import os\nfor i in range(5000): open('/tmp/o', 'w').close(); os.rename('/tmp/o', '/tmp/p'); os.remove('/tmp/p')\"",
+    "100 files of its own opened for reading, 100 times": "python3 -c \"for i in range(10000): open('/tmp/r/%d' % (i % 100)).close()\"",
+    "5,000 files of its own opened for reading": "python3 -c \"for i in range(5000): open('/tmp/r/%d' % i).close()\"",
     "20,000 files opened for reading": "python3 -c \"for i in range(20000): open('/etc/hostname').close()\"",
 }
 HELLO = b'#include <stdio.h>\nint main(void) { puts("hello"); }\n'
@@ -42,6 +44,7 @@ class Rig:
         self.cluster = Cluster(name, templates="toolchain", worker_args=worker_args)
         client = self.client = self.cluster.start().admin
         self.box = client.sandboxes.Create(pb.CreateRequest(template="toolchain", ttl_ns=3600 * SECOND), timeout=120).sandbox.id
+        self.took("mkdir /tmp/r; cd /tmp/r; i=0; while [ $i -lt 5000 ]; do : > $i; i=$((i+1)); done")
         client.files.Write(iter([pb.WriteRequest(sandbox_id=self.box, path="/tmp/hello.c", mode=0o644, data=HELLO, commit=True)]))
 
     def took(self, script):

@@ -131,11 +131,16 @@ static struct window *window_new(struct detect *d, const struct detection *which
     return w;
 }
 
+static void window_key(const struct detection *which, const char *subject, char key[static KEY])
+{
+    (void)snprintf(key, KEY, "%.30s %s", which->name, subject);
+}
+
 static struct window *window_of(struct detect *d, const struct detection *which,
                                 const char *subject, int64_t now_s)
 {
     char key[KEY];
-    (void)snprintf(key, sizeof key, "%.30s %s", which->name, subject);
+    window_key(which, subject, key);
     struct window *w = cl_map_get(d->windows, key);
     if (!w && !(w = window_new(d, which, key, now_s)))
         return NULL;
@@ -225,6 +230,14 @@ static void count_hit(const struct fact *f, const struct detection *which, const
 static void hit(const struct fact *f, enum built_in which, const char *subject, const char *value)
 {
     count_hit(f, &built_in[which], subject, value);
+}
+
+static bool was_found(const struct fact *f, enum built_in which, const char *subject)
+{
+    char key[KEY];
+    window_key(&built_in[which], subject, key);
+    const struct window *w = cl_map_get(f->d->windows, key);
+    return w && w->finding;
 }
 
 /* --- what records say ---------------------------------------------------------------------------
@@ -453,6 +466,54 @@ static void renamed(const struct fact *f)
     hit(f, DETECT_SAME_ENDING, subject, path);
 }
 
+/* Where programs keep what opens other doors; of a longer path the end is there. */
+static bool holds_credentials(const char *path)
+{
+    static const char *const ends[] = {"/.env",
+                                       "/.netrc",
+                                       "/.pgpass",
+                                       "/.my.cnf",
+                                       "/.npmrc",
+                                       "/.pypirc",
+                                       "/.vault-token",
+                                       "/.git-credentials",
+                                       "/.aws/credentials",
+                                       "/.azure/msal_token_cache.json",
+                                       "/.cargo/credentials.toml",
+                                       "/.config/gcloud/application_default_credentials.json",
+                                       "/.config/gh/hosts.yml",
+                                       "/.docker/config.json",
+                                       "/.kube/config",
+                                       "/.ssh/id_dsa",
+                                       "/.ssh/id_ecdsa",
+                                       "/.ssh/id_ed25519",
+                                       "/.ssh/id_rsa"};
+    size_t n = strlen(path);
+    for (size_t i = 0; i < CL_COUNT(ends); i++) {
+        size_t k = strlen(ends[i]);
+        if (n >= k && strcmp(path + n - k, ends[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void read_file(const struct fact *f)
+{
+    if (holds_credentials(str(f, "path")))
+        hit(f, DETECT_CREDENTIALS_READ, str(f, "unit"), str(f, "path"));
+}
+
+static void flow_began(const struct fact *f)
+{
+    char value[DETECT_VALUE];
+    went_to(f);
+    if (!was_found(f, DETECT_CREDENTIALS_READ, str(f, "unit")))
+        return;
+    (void)snprintf(value, sizeof value, "%s%s%s port %" PRIu64, str(f, "name"),
+                   str(f, "name")[0] ? " " : "", str(f, "address"), num(f, "port"));
+    hit(f, DETECT_CREDENTIALS_OUT, str(f, "unit"), value);
+}
+
 /* Nothing runs in it any more. */
 static void ended(const struct fact *f)
 {
@@ -544,13 +605,14 @@ static const struct {
 } looks[] = {
     {"guest.denied", denied_call}, {"guest.trace", traced},
     {"guest.connect", went_to},    {"net.denied", went_to},
-    {"net.open", went_to},         {"net.dns", asked_name},
+    {"net.open", flow_began},      {"net.dns", asked_name},
     {"guest.write", wrote},        {"guest.exec", ran},
     {"vm.start", started},         {"guest.rename", renamed},
     {"guest.count", counted},      {"net.count", counted},
     {"key.refused", key_refused},  {"scope.refused", scope_refused},
     {"api.call", called},          {"gap", gap},
     {"recovered", recovered},      {"unit.end", ended},
+    {"guest.read", read_file},
 };
 
 /* "2026-01-02T03:04:05..." */

@@ -22,6 +22,7 @@ enum {
 static const struct {
     const char *uid, *name;
 } techniques[] = {{"T1018", "Remote System Discovery"},
+                  {"T1041", "Exfiltration Over C2 Channel"},
                   {"T1046", "Network Service Discovery"},
                   {"T1055", "Process Injection"},
                   {"T1071", "Application Layer Protocol"},
@@ -32,6 +33,7 @@ static const struct {
                   {"T1110", "Brute Force"},
                   {"T1486", "Data Encrypted for Impact"},
                   {"T1552", "Unsecured Credentials"},
+                  {"T1552.001", "Credentials In Files"},
                   {"T1552.005", "Cloud Instance Metadata API"},
                   {"T1562", "Impair Defenses"},
                   {"T1562.006", "Indicator Blocking"},

@@ -317,6 +317,16 @@ static void guest_rename(const struct fact *f)
     leaf(f, owner(f), "rename", "moved %s to %s", str(f, "path"), str(f, "to"));
 }
 
+static void guest_read(const struct fact *f)
+{
+    leaf(f, owner(f), "read", "read %s", str(f, "path"));
+}
+
+static void guest_truncate(const struct fact *f)
+{
+    leaf(f, owner(f), "truncate", "cut %s to %" PRIu64 " bytes", str(f, "path"), num(f, "size"));
+}
+
 static void guest_socket(const struct fact *f)
 {
     const char *what = strchr(f->event, '.') + 1;
@@ -429,17 +439,24 @@ static const struct {
     const char *event;
     void (*add)(const struct fact *f);
 } rows[] = {
-    {"unit.admit", unit_admit},     {"unit.requeue", unit_life},    {"unit.cancel", unit_life},
-    {"unit.end", unit_life},        {"unit.pause", unit_life},      {"unit.resume", unit_life},
-    {"vm.start", vm_start},         {"exec.start", exec_start},     {"exec.end", exec_end},
-    {"exec.signal", exec_signal},   {"code.run", code_run},         {"code.end", code_end},
-    {"file.read", file_moved},      {"file.write", file_moved},     {"file.change", file_change},
-    {"guest.exec", guest_exec},     {"guest.write", guest_write},   {"guest.connect", guest_socket},
-    {"guest.remove", guest_remove}, {"guest.rename", guest_rename}, {"guest.bind", guest_socket},
-    {"guest.denied", guest_denied}, {"guest.trace", guest_trace},   {"guest.count", count},
-    {"net.count", count},           {"net.dns", net_dns},           {"net.open", net_open},
-    {"net.close", net_close},       {"net.denied", net_denied},     {"unit.move", unit_life},
-    {"port.link", port_link},       {"port.open", port_open},       {"port.close", port_close},
+    {"unit.admit", unit_admit},     {"unit.requeue", unit_life},
+    {"unit.cancel", unit_life},     {"unit.end", unit_life},
+    {"unit.pause", unit_life},      {"unit.resume", unit_life},
+    {"vm.start", vm_start},         {"exec.start", exec_start},
+    {"exec.end", exec_end},         {"exec.signal", exec_signal},
+    {"code.run", code_run},         {"code.end", code_end},
+    {"file.read", file_moved},      {"file.write", file_moved},
+    {"file.change", file_change},   {"guest.exec", guest_exec},
+    {"guest.write", guest_write},   {"guest.connect", guest_socket},
+    {"guest.remove", guest_remove}, {"guest.rename", guest_rename},
+    {"guest.bind", guest_socket},   {"guest.denied", guest_denied},
+    {"guest.trace", guest_trace},   {"guest.count", count},
+    {"guest.read", guest_read},     {"guest.truncate", guest_truncate},
+    {"net.count", count},           {"net.dns", net_dns},
+    {"net.open", net_open},         {"net.close", net_close},
+    {"net.denied", net_denied},     {"unit.move", unit_life},
+    {"port.link", port_link},       {"port.open", port_open},
+    {"port.close", port_close},
 };
 
 void tree_add(struct tree *t, const char *ts, const char *event, const json_t *fields)

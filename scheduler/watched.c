@@ -111,6 +111,15 @@ static int emit_event(struct unit *u, const Cloche__V1__WatchedEvent *w, struct 
         rows_add(&r, (struct audit_field)AUDIT_STR("path", e->path));
         rows_add(&r, (struct audit_field)AUDIT_STR("to", e->to));
         return emit(u, AUDIT_GUEST_RENAME, &r, err);
+    case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_READ:
+        rows_add(&r, (struct audit_field)AUDIT_BOOL("cut", e->cut));
+        rows_add(&r, (struct audit_field)AUDIT_STR("path", e->path));
+        return emit(u, AUDIT_GUEST_READ, &r, err);
+    case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_TRUNCATE:
+        rows_add(&r, (struct audit_field)AUDIT_BOOL("cut", e->cut));
+        rows_add(&r, (struct audit_field)AUDIT_STR("path", e->path));
+        rows_add(&r, (struct audit_field)AUDIT_NUM("size", e->size));
+        return emit(u, AUDIT_GUEST_TRUNCATE, &r, err);
     case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_CONNECT:
     case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_BIND:
         return emit_address(u, &r, e, err);

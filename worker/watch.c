@@ -23,7 +23,10 @@ enum watch_class watch_class_of(const Cloche__V1__GuestEvent *event)
     case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_WRITE:
     case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_REMOVE:
     case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_RENAME:
+    case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_TRUNCATE:
         return WATCH_MANY;
+    case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_READ:
+        return WATCH_READS;
     default:
         return WATCH_FEW;
     }

@@ -4,11 +4,11 @@
  *   seen = recorded + over the rate + lost in the guest + missing
  *
  * Owns:    nothing; plain values, one a unit.
- * Limits:  a rate with a burst for each of two classes, so that who writes ten thousand files hides
- *          no program that he starts.  Without them one sandbox could fill the log's disk.
- * Trust:   the guest may say anything: its counts only ever grow here, and what it claims to have
- *          sent without having done so is `missing`.
- * Pure: no I/O; the caller passes the time.
+ * Limits:  a rate with a burst for each of three classes, so that who reads ten thousand files
+ * hides none that he writes, and no program that he starts.  Without them one sandbox could fill
+ * the log's disk. Trust:   the guest may say anything: its counts only ever grow here, and what it
+ * claims to have sent without having done so is `missing`. Pure: no I/O; the caller passes the
+ * time.
  */
 #ifndef CL_WORKER_WATCH_H
 #define CL_WORKER_WATCH_H
@@ -25,7 +25,8 @@ struct watch_limits {
 
 enum watch_class {
     WATCH_FEW,
-    WATCH_MANY /* files written; names asked for, refused packets */,
+    WATCH_MANY, /* files written, moved, removed; names asked for, refused packets */
+    WATCH_READS,
     WATCH_CLASSES
 };
 

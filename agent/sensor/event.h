@@ -20,6 +20,9 @@ enum {
     SENSOR_MANY_BYTES = 1024 * 1024,
 };
 
+/* One that reads a file again within so long is not told again. */
+#define SENSOR_AGAIN_NS 10000000000ULL
+
 enum sensor_kind {
     SENSOR_EXEC = 1, /* path, args */
     SENSOR_WRITE,    /* path; in the ring for masses */
@@ -29,6 +32,8 @@ enum sensor_kind {
     SENSOR_TRACE,    /* target */
     SENSOR_REMOVE,   /* place; in the ring for masses */
     SENSOR_RENAME,   /* place, to; in the ring for masses */
+    SENSOR_READ,     /* path; in the ring for masses */
+    SENSOR_TRUNCATE, /* path, size; in the ring for masses */
 };
 
 struct sensor_event {
@@ -51,9 +56,11 @@ struct sensor_exec {
     char args[SENSOR_ARGS_MAX];
 };
 
-struct sensor_write {
+struct sensor_file {
     struct sensor_event event;
-    __u32 is_new, is_cut;
+    __u64 size;   /* that it shall have: of SENSOR_TRUNCATE */
+    __u32 is_new; /* of SENSOR_WRITE */
+    __u32 is_cut;
     char path[SENSOR_PATH_MAX];
 };
 

@@ -22,8 +22,15 @@
 /* --- of the kernel's structures, the members that are used ------------------------------------ */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct super_block {
+    unsigned int s_dev;
+    unsigned long s_magic;
+};
 struct inode {
     unsigned short i_mode;
+    struct super_block *i_sb;
+    unsigned long i_ino;
+    unsigned int i_generation;
 };
 struct qstr {
     const unsigned char *name;
@@ -32,6 +39,7 @@ struct qstr {
 struct dentry {
     struct dentry *d_parent;
     struct qstr d_name;
+    struct inode *d_inode;
 };
 struct vfsmount {
     struct dentry *mnt_root;
@@ -43,11 +51,18 @@ struct mount {
 };
 struct path {
     struct vfsmount *mnt;
+    struct dentry *dentry;
 };
 struct file {
     struct path f_path;
     struct inode *f_inode;
+    unsigned int f_flags;
     unsigned int f_mode;
+};
+struct cred {
+    struct {
+        unsigned int val;
+    } uid;
 };
 struct thread_info {
     unsigned int status;
@@ -56,6 +71,7 @@ struct task_struct {
     struct thread_info thread_info;
     int tgid;
     struct task_struct *real_parent;
+    struct cred *real_cred; /* its own, whosever rights it borrows */
 };
 struct linux_binprm {
     unsigned long p; /* where argv[0] lies in the new program's stack */
@@ -71,8 +87,12 @@ struct pt_regs {
 enum {
     FILE_MODE_WRITE = 0x2,
     FILE_MODE_CREATED = 0x100000,
+    FILE_FOR_EXEC = 0x20, /* of f_flags: the kernel opens a program */
     INODE_TYPE = 0170000,
     INODE_REGULAR = 0100000,
+    MAGIC_EXT4 = 0xef53,
+    MAGIC_TMPFS = 0x01021994,
+    READS_MAX = 4096, /* that are remembered; of more, some are told again too early */
     TRACE_ATTACH = 0x2,
     STATUS_COMPAT = 0x2, /* of thread_info: the system call came by an entry for i386 */
     DEPTH_MAX = 64,      /* folders and mounts that a path is followed upwards */
@@ -91,7 +111,20 @@ struct {
     __uint(max_entries, SENSOR_MANY_BYTES);
 } many SEC(".maps");
 
-__u32 watching;
+/* When what an exec or a code context has opened for reading was told. */
+struct read {
+    __u64 cgroup, inode;
+    __u32 device, generation; /* another file can get the same inode later */
+    __u32 turn, zero;         /* a copy of this VM tells what it reads itself */
+};
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, READS_MAX);
+    __type(key, struct read);
+    __type(value, __u64);
+} reads SEC(".maps");
+
+__u32 watching, turn;
 __u64 seen, lost;
 
 /* User code: all of it has ids of its own. */
@@ -192,19 +225,65 @@ int BPF_PROG(on_exec, struct linux_binprm *bprm)
     return 0;
 }
 
+static __always_inline void note_file(enum sensor_kind kind, struct path *path, int is_new,
+                                      __u64 size)
+{
+    struct sensor_file *e = BEGIN(many, sensor_file, kind);
+    if (!e)
+        return;
+    e->is_new = is_new;
+    e->size = size;
+    e->is_cut = take_path(path, e->path);
+    bpf_ringbuf_submit(e, 0);
+}
+
+/* What came with the template is read in masses, and everybody knows it: it lies in an erofs.  What
+ * was put into the guest or made in it lies in an ext4 or a tmpfs, mostly below an overlay, which
+ * opens its files with its own rights. */
+static __always_inline int is_read_of_data(struct file *file)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    __u64 magic = file->f_inode->i_sb->s_magic;
+    return (magic == MAGIC_EXT4 || magic == MAGIC_TMPFS) && !(file->f_flags & FILE_FOR_EXEC) &&
+           watching && task->real_cred->uid.val >= AGENT_ID_BASE;
+}
+
+/* Who reads a file again and again is told once in a while. */
+static __always_inline int was_told(struct inode *inode)
+{
+    struct read key = {.cgroup = bpf_get_current_cgroup_id(),
+                       .inode = inode->i_ino,
+                       .device = inode->i_sb->s_dev,
+                       .generation = inode->i_generation,
+                       .turn = turn};
+    __u64 now = bpf_ktime_get_ns(), *told = bpf_map_lookup_elem(&reads, &key);
+    if (told && now - *told < SENSOR_AGAIN_NS)
+        return 1;
+    (void)bpf_map_update_elem(&reads, &key, &now, BPF_ANY);
+    return 0;
+}
+
 SEC("lsm/file_open")
 int BPF_PROG(on_open, struct file *file, int result)
 {
-    if (!(file->f_mode & FILE_MODE_WRITE) || !is_watched() ||
-        (file->f_inode->i_mode & INODE_TYPE) != INODE_REGULAR)
+    if ((file->f_inode->i_mode & INODE_TYPE) != INODE_REGULAR)
         return result;
-    struct sensor_write *e = BEGIN(many, sensor_write, SENSOR_WRITE);
-    if (!e)
-        return result;
-    e->is_new = (file->f_mode & FILE_MODE_CREATED) != 0;
-    e->is_cut = take_path(&file->f_path, e->path);
-    bpf_ringbuf_submit(e, 0);
+    if (file->f_mode & FILE_MODE_WRITE) {
+        if (is_watched())
+            note_file(SENSOR_WRITE, &file->f_path, (file->f_mode & FILE_MODE_CREATED) != 0, 0);
+    } else if (is_read_of_data(file) && !was_told(file->f_inode)) {
+        note_file(SENSOR_READ, &file->f_path, 0, 0);
+    }
     return result;
+}
+
+/* By its name: who cuts a file that he has open has opened it for writing. */
+SEC("fentry/vfs_truncate")
+int BPF_PROG(on_truncate, struct path *path, long long size)
+{
+    if (is_watched() && (path->dentry->d_inode->i_mode & INODE_TYPE) == INODE_REGULAR)
+        note_file(SENSOR_TRUNCATE, path, 0, size);
+    return 0;
 }
 
 static __always_inline void note_removal(struct path *folder, struct dentry *entry, int is_folder)

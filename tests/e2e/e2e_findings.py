@@ -41,6 +41,8 @@ subprocess.run(["/tmp/moved"]); child.kill()
 for n in range(25):
     open(f"/tmp/{n}", "w").close()
     os.rename(f"/tmp/{n}", f"/tmp/{n}.locked")
+os.mkdir("/tmp/.aws")
+open("/tmp/.aws/credentials", "w").write("x"); open("/tmp/.aws/credentials").read()
 """
 
 
@@ -73,7 +75,7 @@ def attacks_are(c):
     live = subprocess.Popen([BUILD / "cloche", "audit", "findings", "-f", "--json", "--dir", c.audit_dir], stdout=subprocess.PIPE, text=True)
     box = program(c.admin, ATTACK)
     want = {"kernel-surface": "high", "new-namespace": "medium", "process-injection": "medium", "cloud-metadata": "high", "port-scan": "medium",
-            "private-network": "medium", "dropped-program": "low", "same-ending": "medium"}
+            "private-network": "medium", "dropped-program": "low", "same-ending": "medium", "credentials-read": "low"}
     ours = lambda: {f["name"]: f for f in findings(c)[1] if f["subject"].split()[0] == box}
     until(lambda: set(want) <= set(ours()), 20)
     got = ours()

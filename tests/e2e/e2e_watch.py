@@ -46,15 +46,15 @@ class Box:
     def put(self, path, text, mode=0o755):
         self.client.files.Write(iter([pb.WriteRequest(sandbox_id=self.id, path=path, mode=mode, data=text.encode(), commit=True)]))
 
-    def begin(self, *argv):
-        self.exec = self.client.execs.Start(pb.StartRequest(sandbox_id=self.id, command=command(*argv))).exec_id
+    def begin(self, *argv, **kw):
+        self.exec = self.client.execs.Start(pb.StartRequest(sandbox_id=self.id, command=command(*argv, **kw))).exec_id
 
     def finish(self, timeout=120):
         done = follow(self.client.execs.Attach(pb.AttachRequest(sandbox_id=self.id, exec_id=self.exec), timeout=soon(timeout)))
         return bytes(done.out).decode()
 
-    def run(self, *argv):
-        self.begin(*argv)
+    def run(self, *argv, **kw):
+        self.begin(*argv, **kw)
         return self.finish()
 
     def end(self, c):
@@ -70,7 +70,9 @@ def a_job(c):
     equal("its programs", [f["argv"] for f in programs],
           [["/bin/sh", "-c", "cp /etc/hostname /tmp/copy; /bin/ls /tmp"], ["cp", "/etc/hostname", "/tmp/copy"], ["/bin/ls", "/tmp"]])
     equal("and the file that it wrote", [(f["path"], f["created"], f["comm"]) for f in log.of("guest.write")], [("/tmp/copy", True, "cp")])
-    equal("in their order", [f["number"] for f in [r["fields"] for r in log.guest()]], [1, 2, 3, 4])
+    equal("and the one that it read", [(f["path"], f["comm"]) for f in log.of("guest.read")], [("/etc/hostname", "cp")])
+    equal("in their order", [(r["event"], r["fields"]["number"]) for r in log.guest()],
+          [("guest.exec", 1), ("guest.exec", 2), ("guest.read", 3), ("guest.write", 4), ("guest.exec", 5)])
     equal("each says which exec it was", {f["exec"] for f in programs}, {f["exec"] for f in log.of("exec.end")})
     equal("whose child", [f["parent"] for f in programs[1:]], [programs[0]["pid"]] * 2)
     check("before the end of the exec", max(log.at("guest.exec"), log.at("guest.write")) < log.at("exec.end") < log.at("guest.count", last=True) < log.at("vm.end"))
@@ -120,6 +122,58 @@ def what_is_removed_and_moved(c):
           [("/tmp/f/e/b", False), ("/tmp/f/e", True), ("/tmp/f", True), ("/etc/passwd", False), ("/tmp/three", False), ("/tmp/two", False)])
     equal("by which exec", {f["exec"] for f in log.of("guest.rename") + log.of("guest.remove")}, {first})
     check("and it adds up", log.sums_up(), log.of("guest.count"))
+
+
+READS = '''
+import mmap, os, sys, time
+data = open("/tmp/data").read()
+for _ in range(1000): open("/tmp/data").close()          # told once
+[open(f"/tmp/many{i}", "w").close() for i in range(3)]
+[open(f"/tmp/many{i}", "rb").close() for i in range(3)]
+open("/etc/os-release").read(); open("/etc/passwd").read()  # of the template
+os.rename("/tmp/many0", "/tmp/moved"); open("/tmp/moved").close()  # the same file
+os.remove("/tmp/data"); open("/tmp/data", "w").write("again"); open("/tmp/data").close()  # another one
+open("/etc/issue", "a").close(); open("/etc/issue").close()  # changed, so it is the sandbox's own
+open("/tmp/both", "w+").read()
+open("/dev/shm/shared", "w").close(); open("/dev/shm/shared").close()
+open("/proc/self/status").read(); os.listdir("/tmp")
+os.truncate("/tmp/many1", 5); os.truncate("/etc/debian_version", 0)
+with open("/tmp/many2", "r+") as f: f.truncate(9)         # opened for writing: told as that
+try: os.truncate("/tmp", 0)
+except IsADirectoryError: print("done")
+'''
+
+
+@suite.scenario
+def what_is_read_and_cut(c):
+    box = Box(c.admin, template="python")
+    box.put("/tmp/data", "secret\n")
+    box.put("/tmp/program.py", READS)
+    equal("it runs", box.run("python3", "/tmp/program.py", user="root"), "done\n")
+    first = box.exec
+    box.run("cat", "/tmp/moved")
+    log = box.end(c)
+    reads = log.of("guest.read")
+    equal("each file that did not come with the template is told when it is read first, nothing of the template or of /proc",
+          [f["path"] for f in reads if f["exec"] == first],
+          ["/tmp/program.py", "/tmp/data", "/tmp/many0", "/tmp/many1", "/tmp/many2", "/tmp/data", "/etc/issue", "/dev/shm/shared"])
+    equal("another exec's are its own", [(f["path"], f["comm"]) for f in reads if f["exec"] != first], [("/tmp/moved", "cat")])
+    equal("what is cut by its name, and to what", [(f["path"], f["size"], f["exec"]) for f in log.of("guest.truncate")],
+          [("/tmp/many1", 5, first), ("/etc/debian_version", 0, first)])
+    check("and it adds up", log.sums_up(), log.of("guest.count"))
+
+
+@suite.scenario
+def a_copy_tells_what_it_reads(c):
+    box = Box(c.admin)
+    box.put("/tmp/data", "x\n")
+    box.begin("sh", "-c", "read x < /tmp/data; touch /tmp/ready; while [ ! -e /tmp/go ]; do sleep 0.1; done; read x < /tmp/data")
+    check("it has read", until(lambda: Log(c, box.id, ended=False).at("guest.read", path="/tmp/data") is not None, 60))
+    copy = c.admin.sandboxes.Fork(pb.ForkRequest(sandbox_id=box.id), timeout=soon(60)).sandbox.id
+    c.admin.execs.Start(pb.StartRequest(sandbox_id=copy, command=command("touch", "/tmp/go")))
+    check("what it reads again is told of the copy", until(lambda: Log(c, copy, ended=False).at("guest.read", path="/tmp/data") is not None, 60))
+    c.admin.sandboxes.Kill(pb.KillRequest(sandbox_id=copy))
+    box.end(c)
 
 
 @suite.scenario

@@ -75,7 +75,7 @@ static void test_more_arguments_than_are_kept(void **state)
 static void test_bytes_that_are_no_text_are_escaped(void **state)
 {
     (void)state;
-    struct sensor_write w = {.event = {.kind = SENSOR_WRITE, .uid = AGENT_NOBODY_OUT}, .is_new = 1};
+    struct sensor_file w = {.event = {.kind = SENSOR_WRITE, .uid = AGENT_NOBODY_OUT}, .is_new = 1};
     memset(w.path, 0xff, sizeof w.path);
     memcpy(w.event.comm, "sixteen bytes \xff!", SENSOR_COMM_MAX);
     sensor_describe(&w, sizeof w, &text, &out);
@@ -122,6 +122,29 @@ static void test_places_are_read_from_where_they_begin(void **state)
     gone.place.from = UINT32_MAX;
     sensor_describe(&gone, sizeof gone, &text, &out);
     assert_string_equal(out.path, "");
+}
+
+static void test_what_is_told_of_files(void **state)
+{
+    (void)state;
+    struct sensor_file f = {
+        .event = {.kind = SENSOR_WRITE}, .size = 0, .is_new = 1, .path = "/tmp/\xff"};
+    sensor_describe(&f, sizeof f, &text, &out);
+    assert_int_equal(out.kind, CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_WRITE);
+    assert_string_equal(out.path, "/tmp/\\xff");
+    assert_true(out.created);
+    assert_false(out.cut);
+    f = (struct sensor_file){.event = {.kind = SENSOR_READ}, .is_cut = 1, .path = "end/of/it"};
+    sensor_describe(&f, sizeof f, &text, &out);
+    assert_int_equal(out.kind, CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_READ);
+    assert_string_equal(out.path, "end/of/it");
+    assert_false(out.created);
+    assert_true(out.cut);
+    f = (struct sensor_file){.event = {.kind = SENSOR_TRUNCATE}, .size = 1ULL << 40, .path = "/a"};
+    sensor_describe(&f, sizeof f, &text, &out);
+    assert_int_equal(out.kind, CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_TRUNCATE);
+    assert_string_equal(out.path, "/a");
+    assert_int_equal(out.size, 1ULL << 40);
 }
 
 static const Cloche__V1__GuestEvent *address_of(const void *address, size_t bytes)
@@ -188,6 +211,7 @@ int main(void)
         cmocka_unit_test(test_more_arguments_than_are_kept),
         cmocka_unit_test(test_bytes_that_are_no_text_are_escaped),
         cmocka_unit_test(test_places_are_read_from_where_they_begin),
+        cmocka_unit_test(test_what_is_told_of_files),
         cmocka_unit_test(test_addresses_of_each_family),
         cmocka_unit_test(test_system_calls_have_names_or_numbers),
         cmocka_unit_test(test_a_short_record_is_filled_up_with_zeros),

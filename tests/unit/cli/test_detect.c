@@ -165,6 +165,29 @@ static void test_files_that_get_the_same_ending(void **state)
     assert_string_equal(f->subject, "u .locked");
 }
 
+static void test_credentials_that_are_read_and_may_leave(void **state)
+{
+    (void)state;
+    static const char *const harmless[] = {"/etc/hosts",   "/home/user/.env.example",    "/.envrc",
+                                           "/tmp/xid_rsa", "/home/user/.ssh/id_rsa.pub", ""};
+    for (size_t i = 0; i < CL_COUNT(harmless); i++)
+        assert_null(feed(0, "guest.read", "{\"path\":\"%s\",\"unit\":\"u\"}", harmless[i]));
+    static const char flow[] = "{\"address\":\"192.0.2.1\",\"name\":\"a.example\",\"port\":443,"
+                               "\"unit\":\"%s\"}";
+    assert_null(feed(1, "net.open", flow, "u"));
+    const struct finding *f =
+        feed(2, "guest.read", "{\"path\":\"/home/user/.aws/credentials\",\"unit\":\"u\"}");
+    assert_non_null(f);
+    assert_string_equal(f->name, "credentials-read");
+    assert_null(feed(3, "net.open", flow, "another"));
+    f = feed(3, "net.open", flow, "u");
+    assert_non_null(f);
+    assert_string_equal(f->name, "credentials-out");
+    assert_string_equal(f->value, "a.example 192.0.2.1 port 443");
+    assert_non_null(
+        feed(4, "guest.read", "{\"path\":\"n/.ssh/id_rsa\",\"unit\":\"v\"}")); /* its end */
+}
+
 static void test_what_is_not_seen_is_told(void **state)
 {
     (void)state;
@@ -295,8 +318,9 @@ static void test_fields_of_any_kind_do_no_harm(void **state)
 {
     (void)state;
     static const char *const events[] = {
-        "guest.denied", "guest.connect", "net.dns", "guest.write",  "guest.exec",
-        "guest.count",  "key.refused",   "gap",     "guest.rename", "guest.remove"};
+        "guest.denied", "guest.connect",  "net.dns", "guest.write",  "guest.exec",
+        "guest.count",  "key.refused",    "gap",     "guest.rename", "guest.remove",
+        "guest.read",   "guest.truncate", "net.open"};
     for (size_t i = 0; i < CL_COUNT(events); i++) {
         (void)feed(0, events[i], "{}");
         (void)feed(0, events[i],
@@ -321,6 +345,7 @@ int main(void)
         TEST(test_programs_that_were_brought_along),
         TEST(test_another_name_hides_no_program),
         TEST(test_files_that_get_the_same_ending),
+        TEST(test_credentials_that_are_read_and_may_leave),
         TEST(test_what_is_not_seen_is_told),
         TEST(test_credentials_that_are_tried),
         TEST(test_what_has_no_room_is_counted),

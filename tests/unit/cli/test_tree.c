@@ -59,6 +59,8 @@ static void test_processes_stand_under_who_made_them(void **state)
         {"guest.connect", "{\"address\":\"192.0.2.1\",\"port\":80,\"pid\":103,\"parent\":101}"},
         {"guest.rename", "{\"path\":\"/a\",\"to\":\"/c\",\"pid\":101,\"parent\":100}"},
         {"guest.remove", "{\"path\":\"/d\",\"folder\":true,\"pid\":101,\"parent\":100}"},
+        {"guest.read", "{\"path\":\"/e\",\"pid\":101,\"parent\":100}"},
+        {"guest.truncate", "{\"path\":\"/e\",\"size\":12,\"pid\":101,\"parent\":100}"},
         {"guest.remove", "{\"path\":\"/c\",\"folder\":false,\"pid\":101,\"parent\":100}"},
         {"guest.denied", "{\"call\":\"unshare\",\"pid\":100,\"parent\":99}"},
         {"exec.end", "{\"exec\":\"e1\",\"outcome\":\"EXITED\",\"exit\":7}"},
@@ -69,6 +71,7 @@ static void test_processes_stand_under_who_made_them(void **state)
                    "|  `- 100  sh\n" AT "|     |- 101  ls  (root)\n" AT
                    "|     |  |- created /a\n" AT "|     |  |- connect 192.0.2.1 port 80  x 2\n" AT
                    "|     |  |- moved /a to /c\n" AT "|     |  |- removed folder /d\n" AT
+                   "|     |  |- read /e\n" AT "|     |  |- cut /e to 12 bytes\n" AT
                    "|     |  `- removed /c\n" AT "|     `- denied: system call unshare\n" AT
                    "`- code context python\n" AT "   `- wrote /b\n");
 }

@@ -13,6 +13,8 @@ enum {
     WRITE = CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_WRITE,
     REMOVE = CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_REMOVE,
     RENAME = CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_RENAME,
+    READ = CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_READ,
+    TRUNCATE = CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_TRUNCATE,
 };
 
 static const struct watch_limits limits = {.burst = 10, .interval_us = 1000};
@@ -52,8 +54,19 @@ static void test_files_do_not_hide_programs(void **state)
     assert_int_equal(feed(&w, WRITE, 100000, 1000000), 10);
     assert_int_equal(feed(&w, REMOVE, 10, 1000000), 0); /* of the same kind */
     assert_int_equal(feed(&w, RENAME, 10, 1000000), 0);
+    assert_int_equal(feed(&w, TRUNCATE, 10, 1000000), 0);
     assert_int_equal(feed(&w, EXEC, 10, 1000000), 10);
-    assert_int_equal(w.over, 100010);
+    assert_int_equal(w.over, 100020);
+}
+
+static void test_files_read_hide_none_that_are_written(void **state)
+{
+    (void)state;
+    struct watch w = {.came = 0};
+    assert_int_equal(feed(&w, READ, 100, 1000000), 10);
+    assert_int_equal(feed(&w, WRITE, 10, 1000000), 10);
+    assert_int_equal(feed(&w, EXEC, 10, 1000000), 10);
+    assert_int_equal(w.over, 90);
 }
 
 static void test_no_burst_records_nothing_and_no_interval_all(void **state)
@@ -122,6 +135,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_burst_passes_and_then_the_rate),
         cmocka_unit_test(test_files_do_not_hide_programs),
+        cmocka_unit_test(test_files_read_hide_none_that_are_written),
         cmocka_unit_test(test_numbers_tell_what_is_missing),
         cmocka_unit_test(test_no_burst_records_nothing_and_no_interval_all),
         cmocka_unit_test(test_each_loss_is_news_once),
