@@ -60,7 +60,10 @@ struct cli_opts {
     const char *rules;
     const char *dir, *expect_head, *public_key, *event, *unit, *since, *until, *stream, *severity,
         *state_file;
-    uint64_t lines; /* audit, watch */
+    uint64_t lines; /* audit, watch, top */
+    bool once;      /* top */
+    const char *sort;
+    uint64_t interval;
     /* templates */
     bool locked, update_lock;
     const char *mirror;
@@ -90,8 +93,8 @@ extern const struct cli_command snapshot_commands[];
 extern const size_t snapshot_commands_n;
 extern const struct cli_command port_commands[];
 extern const size_t port_commands_n;
-extern const struct cli_command vm_commands[];
-extern const size_t vm_commands_n;
+extern const struct cli_command vm_commands[], top_commands[];
+extern const size_t vm_commands_n, top_commands_n;
 
 /* `mcp` */
 extern const struct cli_command mcp_commands[];

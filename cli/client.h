@@ -45,7 +45,16 @@ enum { CLIENT_TIMEOUT_S = 60 };
  * method's type. */
 int client_unary(struct client *c, const struct client_method *m, const ProtobufCMessage *request,
                  uint64_t timeout_ns, ProtobufCMessage **ret_reply, struct cl_err *err) CL_MUST;
-/* The same when the answer holds nothing. */
+/* Several of one method, at most CLIENT_AT_ONCE of them under way; timeout_ns is of each. */
+enum { CLIENT_AT_ONCE = 32 };
+struct client_ask {
+    const ProtobufCMessage *request; /* borrowed */
+    ProtobufCMessage *reply;         /* the caller's, by pb_free(); NULL: err says why */
+    struct cl_err err;
+};
+void client_unary_all(struct client *c, const struct client_method *m, struct client_ask *asks,
+                      size_t n, uint64_t timeout_ns);
+/* One, when the answer holds nothing. */
 int client_do(struct client *c, const struct client_method *m, const ProtobufCMessage *request,
               struct cl_err *err) CL_MUST;
 

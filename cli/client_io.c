@@ -287,38 +287,72 @@ void client_stream_free(struct client_stream *s)
 /* --- unary
  * ---------------------------------------------------------------------------------------- */
 
-struct answer {
-    ProtobufCMessage *msg; /* owned */
-};
-
 static int keep_answer(void *arg, const ProtobufCMessage *msg, struct cl_err *err)
 {
-    struct answer *a = arg;
-    if (a->msg)
+    struct client_ask *a = arg;
+    if (a->reply)
         return cl_fail(err, CL_E_PEER, 0, "two answers to one call");
-    return pb_copy(msg, &a->msg, err);
+    return pb_copy(msg, &a->reply, err);
+}
+
+/* Opens and sends; false with a->err. */
+static bool begin_ask(struct client *c, const struct client_method *m, uint64_t deadline_ns,
+                      struct client_ask *a, struct client_stream *s)
+{
+    *s = (struct client_stream){.fn = keep_answer, .arg = a};
+    if (stream_open(c, m, deadline_ns, s, &a->err) < 0) {
+        s->ended = true;
+        return false;
+    }
+    if (client_stream_send(s, a->request, &a->err) < 0) {
+        if (s->call)
+            rpc_call_cancel(s->call);
+        return false;
+    }
+    if (s->call)
+        rpc_call_close_send(s->call);
+    return true;
+}
+
+static void end_ask(const struct client_method *m, bool began, struct client_ask *a,
+                    struct client_stream *s)
+{
+    int end = client_stream_finish(s, began ? &a->err : NULL);
+    if (began && end == 0 && a->reply)
+        return;
+    pb_free(a->reply);
+    a->reply = NULL;
+    if (began && end == 0)
+        (void)cl_fail(&a->err, CL_E_PEER, 0, "no answer to %s", m->path);
+}
+
+void client_unary_all(struct client *c, const struct client_method *m, struct client_ask *asks,
+                      size_t n, uint64_t timeout_ns)
+{
+    struct client_stream streams[CLIENT_AT_ONCE];
+    bool began[CLIENT_AT_ONCE];
+    for (size_t from = 0; from < n; from += CLIENT_AT_ONCE) {
+        size_t some = CL_MIN(n - from, (size_t)CLIENT_AT_ONCE);
+        uint64_t deadline =
+            cl_now_ns() + (timeout_ns ? timeout_ns : CLIENT_TIMEOUT_S * CL_NS_PER_S);
+        for (size_t i = 0; i < some; i++)
+            began[i] = begin_ask(c, m, deadline, &asks[from + i], &streams[i]);
+        for (size_t i = 0; i < some; i++)
+            end_ask(m, began[i], &asks[from + i], &streams[i]);
+    }
 }
 
 int client_unary(struct client *c, const struct client_method *m, const ProtobufCMessage *request,
                  uint64_t timeout_ns, ProtobufCMessage **ret_reply, struct cl_err *err)
 {
-    struct answer answer = {0};
-    struct client_stream s = {.fn = keep_answer, .arg = &answer};
-    uint64_t deadline = cl_now_ns() + (timeout_ns ? timeout_ns : CLIENT_TIMEOUT_S * CL_NS_PER_S);
-    if (stream_open(c, m, deadline, &s, err) < 0)
+    struct client_ask ask = {.request = request};
+    client_unary_all(c, m, &ask, 1, timeout_ns);
+    if (!ask.reply) {
+        *err = ask.err;
         return -1;
-    int rc = client_stream_send(&s, request, err);
-    if (rc < 0 && s.call)
-        rpc_call_cancel(s.call);
-    int end = client_stream_finish(&s, rc < 0 ? NULL : err);
-    if (rc == 0 && end == 0 && answer.msg) {
-        *ret_reply = answer.msg;
-        return 0;
     }
-    pb_free(answer.msg);
-    if (rc == 0 && end == 0)
-        return cl_fail(err, CL_E_PEER, 0, "no answer to %s", m->path);
-    return -1;
+    *ret_reply = ask.reply;
+    return 0;
 }
 
 int client_do(struct client *c, const struct client_method *m, const ProtobufCMessage *request,

@@ -9,6 +9,7 @@
 
 #include "cli/client.h"
 #include "cli/output.h"
+#include "cli/sample.h"
 #include "cli/values.h"
 #include "cloche/v1/sandbox.pb-c.h"
 #include "proto/copy.h"
@@ -102,33 +103,6 @@ static int cmd_stats(const struct cli_opts *o, const struct args *a)
 
 enum { USAGE_LINES = 20 };
 
-/* As top(1) has it: 100 = one vCPU computes. */
-static double cpu_percent(const Cloche__V1__UsageSample *s)
-{
-    double percent = s->span_ns ? 100.0 * (double)s->cpu_ns / (double)s->span_ns : 0;
-    return (double)(uint64_t)(CL_MIN(percent, 1e6) * 10 + 0.5) / 10;
-}
-
-static json_t *sample_json(const Cloche__V1__UsageSample *s)
-{
-    return json_pack(
-        "{s:o, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "at",
-        out_time(s->at ? s->at->unix_ns : 0), "span_ms", (json_int_t)(s->span_ns / CL_NS_PER_MS),
-        "cpu_ms", (json_int_t)(s->cpu_ns / CL_NS_PER_MS), "cpu_percent", cpu_percent(s),
-        "memory_used_bytes", (json_int_t)s->memory_used_bytes, "memory_cached_bytes",
-        (json_int_t)s->memory_cached_bytes, "memory_total_bytes", (json_int_t)s->memory_total_bytes,
-        "scratch_used_bytes", (json_int_t)s->scratch_used_bytes, "scratch_total_bytes",
-        (json_int_t)s->scratch_total_bytes, "processes", (json_int_t)s->processes);
-}
-
-static json_t *of_text(uint64_t part, uint64_t whole)
-{
-    char a[VALUE_TEXT], b[VALUE_TEXT];
-    value_bytes_text(part, a);
-    value_bytes_text(whole, b);
-    return json_sprintf("%s of %s", a, b);
-}
-
 static json_t *sample_row(const Cloche__V1__UsageSample *s)
 {
     char cached[VALUE_TEXT], span[VALUE_TEXT];
@@ -136,10 +110,10 @@ static json_t *sample_row(const Cloche__V1__UsageSample *s)
     value_age_text(s->span_ns, span);
     return json_pack("{s:o, s:s, s:o, s:o, s:s, s:o, s:I}", "at",
                      out_time(s->at ? s->at->unix_ns : 0), "span", span, "cpu",
-                     json_sprintf("%.1f%%", cpu_percent(s)), "memory",
-                     of_text(s->memory_used_bytes, s->memory_total_bytes), "cached", cached, "disk",
-                     of_text(s->scratch_used_bytes, s->scratch_total_bytes), "processes",
-                     (json_int_t)s->processes);
+                     json_sprintf("%.1f%%", sample_cpu_percent(s)), "memory",
+                     sample_of_text(s->memory_used_bytes, s->memory_total_bytes), "cached", cached,
+                     "disk", sample_of_text(s->scratch_used_bytes, s->scratch_total_bytes),
+                     "processes", (json_int_t)s->processes);
 }
 
 static int print_usage(const struct cli_opts *o, const char *id, const Cloche__V1__UsageResponse *m)

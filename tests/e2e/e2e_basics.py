@@ -279,8 +279,8 @@ def templates(c):
     equal("Get gives the same", one.snapshot_key, rows["base"].snapshot_key)
     f = run(c.admin, "sh", "-c", "nproc; grep MemTotal /proc/meminfo", resources=(2, 513, 0))  # no multiple of a large page
     check("vCPUs and memory are as asked", f.out.startswith(b"2\n") and 400_000 < int(f.out.split()[2]) < 540_000, f)
-    f = run(c.admin, "python3", "-c", "print(len(b'a' * (560 << 20)))", template="python", resources=(1, 768, 0), timeout_rpc=120)
-    equal("all of it can be used", (f.outcome, bytes(f.out)), ("EXITED", b"587202560\n"))
+    f = run(c.admin, "python3", "-c", "print(len(b'a' * (200 << 20)))", template="python", resources=(1, 449, 0), timeout_rpc=120)
+    equal("all of it can be used", (f.outcome, bytes(f.out)), ("EXITED", b"209715200\n"))
     f = run(c.admin, "true", resources=(1, 48, 0), timeout_rpc=120)
     check("too little is said to be too little", f.outcome == "FAILED" and "does not boot with 48 MiB of memory, its default is 256" in str(f), f)
 

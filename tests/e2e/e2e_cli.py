@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import urllib.request
 
@@ -199,12 +200,48 @@ def keeps_sandboxes(c):
           0 < row["memory_used_bytes"] < row["memory_total_bytes"], used)
     out = c("vm", "usage", "-n", "1", box).stdout.decode().splitlines()
     check("… as a table", len(out) == 2 and out[0].split()[:4] == ["AT", "FOR", "CPU", "MEMORY"] and " MiB of " in out[1], out)
+    is_on_top(c, box)
     rests(c, box)
     exits("rm ends it", c("rm", box), 0)
     exits("vm usage of what has ended fails", c("vm", "usage", box), 1, err="remedy:")
     exits("vm stats of what has ended fails, and says how to go on", c("vm", "stats", box), 1, err="remedy:")
     exits("… and so does that of nothing", c("vm", "stats"), 2, err="remedy: cloche vm stats --help")
     exits("then exec is refused", c("exec", box, "--", "true"), 125)
+
+
+def is_on_top(c, box):
+    calm = c("sandbox", "create", "base").stdout.decode().strip()
+    job = c("run", "--detach", "base", "--", "sh", "-c", "while :; do :; done").stdout.decode().strip()
+    def rows():
+        return {u["id"]: u for u in c.json("top")["units"]}
+    check("top has what runs", until(lambda: {box, calm, job} <= set(rows()), 60), rows())
+    check("… what uses most first", until(lambda: c.json("top")["units"][0]["id"] == job, 60), c.json("top"))
+    row = rows()[job]
+    check("… with what it uses", (row["kind"], row["template"], row["vcpus"]) == ("job", "base", 1) and row["cpu_percent"] > 30 and
+          0 < row["memory_used_bytes"] < row["memory_total_bytes"] and row["processes"] > 0 and rows()[calm]["cpu_percent"] < row["cpu_percent"], row)
+    out = c("top", "-n", "1", "--sort", "cpu").stdout.decode().splitlines()
+    check("… as a table, of one", " running: CPU " in out[0] and out[1].split()[:3] == ["ID", "TEMPLATE", "CPU"] and out[2].startswith(job) and
+          out[3] == f"... and {int(out[0].split()[1]) - 1} more", out)
+    lines = subprocess.Popen(c.argv("top", "--json", "--interval", "100ms"), stdout=subprocess.PIPE, env=c.env)
+    looks = [json.loads(lines.stdout.readline()) for _ in range(3)]
+    lines.terminate()
+    lines.wait(soon(60))
+    check("… again and again, a line each", all(job in [u["id"] for u in one["units"]] for one in looks) and looks[0]["at"] < looks[1]["at"] < looks[2]["at"], looks)
+    screen, end = pty.openpty()
+    termios.tcsetwinsize(end, (4, 60))
+    live = subprocess.Popen(c.argv("top", "--interval", "100ms"), stdin=subprocess.DEVNULL, stdout=end, env=c.env)
+    os.close(end)
+    text = b""
+    while text.count(b"\x1b[H") < 4:
+        text += os.read(screen, 65536)
+    live.terminate()
+    live.wait(soon(60))
+    frame = text.split(b"\x1b[H")[2].decode().replace("\x1b[K", "").replace("\x1b[J", "").split("\r\n")
+    check("on a terminal it draws over what stood there, no more than fits", len(frame) <= 5 and frame[2].startswith(job) and max(map(len, frame)) == 59 and
+          frame[3].startswith("... and "), frame)
+    exits("an order that there is not", c("top", "--sort", "name"), 1, err="cpu, memory, disk or processes")
+    exits("they end", c("kill", job, calm), 0)
+    check("… and are not there any more", until(lambda: not {job, calm} & set(rows()), 60), rows())
 
 
 def rests(c, box):
