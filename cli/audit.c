@@ -554,7 +554,7 @@ static int cmd_tree(const struct cli_opts *o, const struct args *a)
         return cli_report(&err);
     if (o->json)
         return out_json(json_incref((json_t *)(uintptr_t)tree_root(t)));
-    tree_print(t, stdout);
+    tree_print(t, o->all, stdout);
     return EXIT_OK;
 }
 
@@ -735,6 +735,7 @@ static const struct arg_opt alarm_opts[] = {
      "what was told (default: alarm.json of this instance's state)"}};
 static const struct arg_opt tree_opts[] = {
     OPT_JSON,
+    {"all", 'a', ARG_FLAG, OPT(all), NULL, "every file that a process used"},
     OPT_AUDIT_DIR,
     OPT_TENANT,
     {"since", 0, ARG_STRING, OPT(since), "TIME", "2026-01-02, 2026-01-02T03:04:05Z or 10m (ago)"},
@@ -759,10 +760,11 @@ const struct cli_command audit_commands[] = {
      "what happened in a job or sandbox: who did what, and what came of it",
      "Commands and code cells, the processes that came of them and what each did, its network, "
      "connections\n"
-     "to its ports, files by the API.  What stands more than once stands once, with a count.  At "
-     "the "
-     "end:\n"
-     "how much of what happened is in the log.  --json has every field.\n\n"
+     "to its ports, files by the API.  What stands more than once stands once, with a count; of "
+     "files\n"
+     "that one process read, wrote, moved or removed the first twelve.  At the end: how much of "
+     "what\n"
+     "happened is in the log.  --json has everything.\n\n"
      "  cloche audit tree sbx_01...\n  cloche audit tree --since 10m sbx_01... | grep -E "
      "'connect|denied'\n",
      SPEC(tree_opts, 1, 1), cmd_tree, false},

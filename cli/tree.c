@@ -15,6 +15,7 @@ enum {
     DEPTH_MAX = 64, /* user code can nest its processes as deep as it likes, and C's stack cannot */
     TIME_AT = 11,   /* of "2026-01-02T03:04:05.123456Z" */
     TIME_LEN = 12,
+    FILES_SHOWN = 12,
 };
 
 struct tree {
@@ -478,13 +479,47 @@ const json_t *tree_root(const struct tree *t)
     return t->root;
 }
 
-/* A cell of a table is cut at 512 bytes, too: what nobody could read is in --json. */
-static void print_node(const json_t *node, FILE *out, const char *before, bool last, bool is_root)
+/* What a process does in masses. */
+static const struct {
+    const char *what, *words;
+} uses[] = {{"read", "files read"},
+            {"write", "files written"},
+            {"truncate", "files cut"},
+            {"rename", "moved"},
+            {"remove", "removed"}};
+
+/* Of each of them the first FILES_SHOWN, and how many others there are; owned by the caller. */
+static json_t *shown(const json_t *nodes, bool all)
 {
+    json_t *out = json_array(), *one;
+    size_t n[CL_COUNT(uses)] = {0}, i;
+    json_array_foreach((json_t *)(uintptr_t)nodes, i, one)
+    {
+        const char *what = json_string_value(json_object_get(one, "what"));
+        size_t kind = 0;
+        while (kind < CL_COUNT(uses) && strcmp(uses[kind].what, what) != 0)
+            kind++;
+        if (all || kind == CL_COUNT(uses) || n[kind]++ < FILES_SHOWN)
+            (void)json_array_append(out, one);
+    }
+    for (i = 0; i < CL_COUNT(uses); i++)
+        if (n[i] > FILES_SHOWN)
+            (void)json_array_append_new(
+                out, json_pack("{s:s, s:s, s:o, s:i, s:[]}", "at", "", "what", "more", "text",
+                               json_sprintf("... and %zu more %s (--all)", n[i] - FILES_SHOWN,
+                                            uses[i].words),
+                               "depth", DEPTH_MAX, "nodes"));
+    return out;
+}
+
+/* A cell of a table is cut at 512 bytes, too: what nobody could read is in --json. */
+static void print_node(const json_t *node, FILE *out, const char *before, bool last, bool all)
+{
+    bool is_root = depth_of(node) == 0;
     char text[TEXT], deeper[4 * DEPTH_MAX + 64];
     const char *at = json_string_value(json_object_get(node, "at"));
     json_int_t times = json_integer_value(json_object_get(node, "times"));
-    json_t *nodes = json_object_get(node, "nodes"), *one;
+    json_t *nodes = shown(json_object_get(node, "nodes"), all), *one;
     size_t i, n = json_array_size(nodes);
     out_clean(json_string_value(json_object_get(node, "text")), text, sizeof text);
     (void)fprintf(out, "%-*.*s  %s%s%s", TIME_LEN, TIME_LEN,
@@ -497,12 +532,13 @@ static void print_node(const json_t *node, FILE *out, const char *before, bool l
         (void)fprintf(out, "  x %" JSON_INTEGER_FORMAT, times);
     (void)fputc('\n', out);
     (void)snprintf(deeper, sizeof deeper, "%s%s", before, is_root ? "" : last ? "   " : "|  ");
-    json_array_foreach(nodes, i, one) print_node(one, out, deeper, i + 1 == n, false);
+    json_array_foreach(nodes, i, one) print_node(one, out, deeper, i + 1 == n, all);
+    json_decref(nodes);
 }
 
-void tree_print(const struct tree *t, FILE *out)
+void tree_print(const struct tree *t, bool all, FILE *out)
 {
-    print_node(t->root, out, "", true, true);
+    print_node(t->root, out, "", true, all);
 }
 
 int tree_new(const char *unit, struct tree **ret_tree, struct cl_err *err)

@@ -15,6 +15,7 @@
 #define CL_CLI_TREE_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "base/err.h"
@@ -31,7 +32,9 @@ CL_DEFINE_AUTO(struct tree, tree_free)
 void tree_add(struct tree *t, const char *ts, const char *event, const json_t *fields);
 /* How many records were added. */
 size_t tree_records(const struct tree *t);
-void tree_print(const struct tree *t, FILE *out);
+/* Of files that one process read, wrote, moved ... the first dozen and how many more, unless `all`.
+ */
+void tree_print(const struct tree *t, bool all, FILE *out);
 /* Borrowed. */
 const json_t *tree_root(const struct tree *t);
 

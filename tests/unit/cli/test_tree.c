@@ -37,7 +37,7 @@ static void shows(const struct row *rows, size_t n, const char *want)
     struct tree *t = grow(rows, n);
     FILE *f = open_memstream(&text, &size);
     assert_non_null(f);
-    tree_print(t, f);
+    tree_print(t, false, f);
     assert_int_equal(fclose(f), 0);
     assert_string_equal(text, want);
     free(text);
@@ -113,6 +113,50 @@ static void test_ends_are_told_where_it_began(void **state)
                 "`- end CANCELLED, REQUESTED (told again: a scheduler had died)\n");
 }
 
+static size_t lines_of(const struct tree *t, bool all, const char *word)
+{
+    char *text = NULL;
+    size_t size = 0, lines = 0;
+    FILE *f = open_memstream(&text, &size);
+    assert_non_null(f);
+    tree_print(t, all, f);
+    assert_int_equal(fclose(f), 0);
+    for (const char *s = text; (s = strstr(s, word)) != NULL; s++)
+        lines++;
+    free(text);
+    return lines;
+}
+
+static void test_files_in_masses_hide_nothing_else(void **state)
+{
+    (void)state;
+    struct tree *t;
+    assert_int_equal(tree_new("sbx_1", &t, NULL), 0);
+    for (int i = 0; i < 100; i++) {
+        json_t *fields = json_pack("{s:i, s:o}", "pid", 7, "path", json_sprintf("/f%d", i));
+        tree_add(t, TS, "guest.read", fields);
+        if (i < 12)
+            tree_add(t, TS, "guest.write", fields);
+        if (i % 10 == 0)
+            tree_add(t, TS, "guest.exec", fields);
+        json_decref(fields);
+    }
+    /* before the first of ten programs one file, after each but the last ten */
+    assert_int_equal(lines_of(t, false, "- read"), 100);
+    for (int i = 0; i < 90; i++) {
+        json_t *fields = json_pack("{s:i, s:o}", "pid", 7, "path", json_sprintf("/g%d", i));
+        tree_add(t, TS, "guest.read", fields);
+        json_decref(fields);
+    }
+    assert_int_equal(lines_of(t, false, "- read"), 1 + 9 * 10 + 12);
+    assert_int_equal(lines_of(t, false, "more files read"), 1);
+    assert_int_equal(lines_of(t, false, "... and 87 more files read (--all)"), 1);
+    assert_int_equal(lines_of(t, false, "- wrote"), 12);
+    assert_int_equal(lines_of(t, false, "more files written"), 0);
+    assert_int_equal(lines_of(t, true, "- read"), 190);
+    tree_free(t);
+}
+
 static void test_a_terminal_is_not_driven(void **state)
 {
     (void)state;
@@ -136,7 +180,7 @@ static void test_a_chain_without_an_end_is_cut(void **state)
     }
     assert_int_equal(tree_records(t), CHAIN);
     FILE *f = open_memstream(&text, &size);
-    tree_print(t, f);
+    tree_print(t, false, f);
     (void)fclose(f);
     for (const char *s = text; *s; s++)
         lines += *s == '\n';
@@ -154,6 +198,7 @@ int main(void)
         cmocka_unit_test(test_processes_stand_under_who_made_them),
         cmocka_unit_test(test_a_copy_says_of_what),
         cmocka_unit_test(test_ends_are_told_where_it_began),
+        cmocka_unit_test(test_files_in_masses_hide_nothing_else),
         cmocka_unit_test(test_a_terminal_is_not_driven),
         cmocka_unit_test(test_a_chain_without_an_end_is_cut),
     };
