@@ -216,6 +216,8 @@ static void exec_end(const struct fact *f)
 {
     json_t *n = exec_node(f);
     char out[VALUE_TEXT], err[VALUE_TEXT];
+    if (json_object_get(n, "end"))
+        return; /* told again, see is_known() */
     value_bytes_text(num(f, "stdout_bytes"), out);
     value_bytes_text(num(f, "stderr_bytes"), err);
     add_outcome(f, n, "  [");
@@ -460,10 +462,25 @@ static const struct {
     {"port.close", port_close},
 };
 
+/* It was told again to a scheduler that followed one that died, and that one had written it. */
+static bool is_known(const struct fact *f)
+{
+    char key[KEY];
+    if (!json_object_get(f->fields, "number"))
+        return false;
+    (void)snprintf(key, sizeof key, "number:%.4s:%" PRIu64, f->event, num(f, "number"));
+    if (is(f, "again") && json_object_get(f->t->places, key))
+        return true;
+    (void)json_object_set_new(f->t->places, key, json_true());
+    return false;
+}
+
 void tree_add(struct tree *t, const char *ts, const char *event, const json_t *fields)
 {
     struct fact f = {t, ts, event, (json_t *)(uintptr_t)fields};
     t->n++;
+    if (is_known(&f))
+        return;
     for (size_t i = 0; i < CL_COUNT(rows); i++)
         if (strcmp(rows[i].event, event) == 0)
             rows[i].add(&f);

@@ -21,7 +21,7 @@ static void add_flow(struct rows *r, const Cloche__V1__NetworkEvent *e)
 
 static int emit(struct unit *u, enum audit_event ev, const struct rows *r, struct cl_err *err)
 {
-    return audit_emit(u->sched->audit, u->tenant->name, ev, r->field, r->n, NULL, NULL, err);
+    return rows_emit(r, u, AUDIT_H0, ev, err);
 }
 
 static int emit_dns(struct unit *u, struct rows *r, const Cloche__V1__NetworkEvent *e,
@@ -73,9 +73,9 @@ static int emit_denied(struct unit *u, struct rows *r, const Cloche__V1__Network
     return emit(u, AUDIT_NET_DENIED, r, err);
 }
 
-static int emit_event(struct unit *u, const Cloche__V1__NetworkEvent *e, struct cl_err *err)
+static int emit_event(struct unit *u, const Cloche__V1__NetworkEvent *e, struct rows r,
+                      struct cl_err *err)
 {
-    struct rows r = {.n = 0};
     add_about(&r, u, e);
     switch ((int)e->kind) { /* of the wire: any value */
     case CLOCHE__V1__NETWORK_EVENT_KIND__NETWORK_EVENT_KIND_DNS:
@@ -105,12 +105,13 @@ static void emit_count(struct unit *u, const Cloche__V1__WatchCount *c)
         log_event(LOG_AUDIT_REFUSES, "unit=%s text='%s'", u->id, err.text);
 }
 
-void unit_network(struct unit *u, const Cloche__V1__UnitWatched *m)
+void unit_network(struct unit *u, const Cloche__V1__UnitWatched *m, struct receipt *receipt)
 {
+    struct rows rows = rows_begin(m, receipt);
     for (size_t i = 0; i < m->n_network; i++) {
         struct cl_err err = {0};
         if (rows_have_room(u, &u->tenant->network_tat_us) &&
-            emit_event(u, m->network[i], &err) == 0)
+            emit_event(u, m->network[i], rows, &err) == 0)
             continue;
         u->unrecorded_network++;
         if (err.code != CL_OK && err.code != CL_E_PEER)

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "policy/quota.h"
+#include "scheduler/receipts.h"
 #include "scheduler/sched_priv.h"
 
 enum {
@@ -15,6 +16,25 @@ void rows_add(struct rows *r, struct audit_field field)
 {
     CL_ASSERT(r->n < ROWS_MAX);
     r->field[r->n++] = field;
+}
+
+struct rows rows_begin(const Cloche__V1__UnitWatched *m, struct receipt *receipt)
+{
+    struct rows r = {.receipt = receipt};
+    if (m->again)
+        rows_add(&r, (struct audit_field)AUDIT_BOOL("again", true));
+    return r;
+}
+
+int rows_emit(const struct rows *r, const struct unit *u, enum audit_assurance assurance,
+              enum audit_event ev, struct cl_err *err)
+{
+    if (audit_emit_as(u->sched->audit, assurance, u->tenant->name, ev, r->field, r->n,
+                      r->receipt ? receipt_written : NULL, r->receipt, err) < 0)
+        return -1;
+    if (r->receipt)
+        receipt_awaits(r->receipt);
+    return 0;
 }
 
 const char *rows_text(const char *s)

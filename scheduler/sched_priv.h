@@ -30,6 +30,7 @@
 #include "redis/books_registry.h"
 #include "rpc/server.h"
 #include "scheduler/options.h"
+#include "scheduler/receipts.h"
 #include "scheduler/tokens.h"
 
 enum {
@@ -84,12 +85,13 @@ struct worker {
     size_t n_templates;
     uint64_t cap_vcpu, cap_mem, used_vcpu, used_mem; /* used: its report and what we sent since */
     uint32_t slots, used_slots;
-    uint32_t minor; /* of the protocol, as agreed */
-    bool network;   /* its VMs can be given network */
-    bool forks;     /* it makes copies of its sandboxes */
-    bool snapshots; /* it knows snapshots */
-    bool greeting;  /* since its Hello; its first Load says that it has told all it knows */
-    bool draining;  /* it says so: its sandboxes are to be moved away */
+    uint32_t minor;          /* of the protocol, as agreed */
+    struct cl_list receipts; /* what it told, that is not known to be in the log */
+    bool network;            /* its VMs can be given network */
+    bool forks;              /* it makes copies of its sandboxes */
+    bool snapshots;          /* it knows snapshots */
+    bool greeting; /* since its Hello; its first Load says that it has told all it knows */
+    bool draining; /* it says so: its sandboxes are to be moved away */
     char drain_trouble[CL_ERR_TEXT]; /* why one could not be, the newest; "" = none */
 };
 
@@ -208,9 +210,9 @@ void unit_cancel(struct unit *u, Cloche__V1__Reason reason);
 void unit_ended(struct unit *u, const Cloche__V1__UnitEnded *m, struct worker *w);
 void unit_assigned(struct unit *u, const Cloche__V1__AssignAnswer *m, struct worker *w);
 /* What its user code did, for the audit log. */
-void unit_watched(struct unit *u, const Cloche__V1__UnitWatched *m);
+void unit_watched(struct unit *u, const Cloche__V1__UnitWatched *m, struct receipt *receipt);
 /* network.c: what went over its network. */
-void unit_network(struct unit *u, const Cloche__V1__UnitWatched *m);
+void unit_network(struct unit *u, const Cloche__V1__UnitWatched *m, struct receipt *receipt);
 void unit_started(struct unit *u, const Cloche__V1__UnitStarted *m);
 /* Its worker came back and knows nothing of it. */
 void unit_lost(struct unit *u);
@@ -252,7 +254,7 @@ void on_reap(void *sched);
 
 /* workers.c */
 /* Least w->minor of workers that pause, and that are drained, give and take. */
-enum { WORKER_MINOR_PAUSE = 3, WORKER_MINOR_MOVE = 4 };
+enum { WORKER_MINOR_PAUSE = 3, WORKER_MINOR_MOVE = 4, WORKER_MINOR_RECEIPTS = 5 };
 extern const struct rpc_method worker_methods[];
 extern const size_t worker_methods_count;
 int worker_send(struct worker *w, Cloche__V1__SessionResponse *m, struct cl_err *err) CL_MUST;

@@ -38,8 +38,7 @@ static enum audit_assurance assurance_of(const struct unit *u)
 
 static int emit(struct unit *u, enum audit_event ev, const struct rows *r, struct cl_err *err)
 {
-    return audit_emit_as(u->sched->audit, assurance_of(u), u->tenant->name, ev, r->field, r->n,
-                         NULL, NULL, err);
+    return rows_emit(r, u, assurance_of(u), ev, err);
 }
 
 static int emit_exec(struct unit *u, struct rows *r, const Cloche__V1__GuestEvent *e,
@@ -88,10 +87,10 @@ static int emit_denied(struct unit *u, struct rows *r, const Cloche__V1__GuestEv
     return emit(u, AUDIT_GUEST_DENIED, r, err);
 }
 
-static int emit_event(struct unit *u, const Cloche__V1__WatchedEvent *w, struct cl_err *err)
+static int emit_event(struct unit *u, const Cloche__V1__WatchedEvent *w, struct rows r,
+                      struct cl_err *err)
 {
     const Cloche__V1__GuestEvent *e = w->event;
-    struct rows r = {.n = 0};
     add_who(&r, u, w);
     switch ((int)e->kind) { /* of the guest: any value */
     case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_EXEC:
@@ -152,12 +151,13 @@ static void emit_count(struct unit *u, const Cloche__V1__WatchCount *c)
         log_event(LOG_AUDIT_REFUSES, "unit=%s text='%s'", u->id, err.text);
 }
 
-void unit_watched(struct unit *u, const Cloche__V1__UnitWatched *m)
+void unit_watched(struct unit *u, const Cloche__V1__UnitWatched *m, struct receipt *receipt)
 {
+    struct rows rows = rows_begin(m, receipt);
     for (size_t i = 0; i < m->n_events; i++) {
         struct cl_err err = {0};
         if (m->events[i]->event && rows_have_room(u, &u->tenant->watched_tat_us) &&
-            emit_event(u, m->events[i], &err) == 0)
+            emit_event(u, m->events[i], rows, &err) == 0)
             continue;
         u->unrecorded++;
         if (err.code != CL_OK && err.code != CL_E_PEER) /* a guest shall not fill this log */
@@ -165,5 +165,5 @@ void unit_watched(struct unit *u, const Cloche__V1__UnitWatched *m)
     }
     if (m->count)
         emit_count(u, m->count);
-    unit_network(u, m);
+    unit_network(u, m, receipt);
 }

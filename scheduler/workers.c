@@ -14,7 +14,7 @@
 
 enum {
     PROTOCOL_MAJOR = 1,
-    PROTOCOL_MINOR = WORKER_MINOR_MOVE,
+    PROTOCOL_MINOR = WORKER_MINOR_RECEIPTS,
     REQUEST_KEY = 24,
     HELLO_UNITS_MAX = 1000,
     MOVE_CHOICES = 64, /* of these the best */
@@ -425,11 +425,13 @@ static void on_hello(struct rpc_call *call, struct sched *s, const Cloche__V1__W
             rpc_call_set_user(old, NULL);
             rpc_call_finish(old, NULL);
             fail_requests(s, w->id); /* it answers what was asked in this session only */
+            receipts_forget(w);
         }
-        if (!w) {
-            w = cl_zalloc(sizeof *w);
-            rc = w ? cl_map_put(s->workers, h->worker_id, w, &err)
-                   : cl_fail(&err, CL_E_NOMEM, 0, "worker");
+        if (!w && (w = cl_zalloc(sizeof *w)) != NULL) {
+            cl_list_init(&w->receipts);
+            rc = cl_map_put(s->workers, h->worker_id, w, &err);
+        } else if (!w) {
+            rc = cl_fail(&err, CL_E_NOMEM, 0, "worker");
         }
     }
     if (rc < 0) {
@@ -569,13 +571,11 @@ static void hex_of(const Cloche__V1__StreamTotal *t, char out[static 65])
         cl_hex(t->sha256.data, 32, out);
 }
 
-static void on_exec_changed(struct worker *w, const Cloche__V1__ExecChanged *c)
+static void tell_exec_end(struct worker *w, const Cloche__V1__ExecChanged *c,
+                          struct receipt *receipt)
 {
     struct cl_err err = {0};
     const Cloche__V1__ExecResult *r = c->result;
-    const struct unit *u = unit_find(w->sched, c->tenant, c->unit_id);
-    if (!r || !u || strcmp(u->worker_id, w->id) != 0)
-        return;
     char out[65], errs[65];
     hex_of(r->stdout, out);
     hex_of(r->stderr, errs);
@@ -589,10 +589,23 @@ static void on_exec_changed(struct worker *w, const Cloche__V1__ExecChanged *c)
         AUDIT_NUM("stdout_bytes", r->stdout ? r->stdout->bytes : 0),
         AUDIT_STR("stdout_sha256", out),
         AUDIT_STR("unit", c->unit_id),
+        AUDIT_BOOL("again", true),
     };
-    if (audit_emit(w->sched->audit, c->tenant, AUDIT_EXEC_END, fields, CL_COUNT(fields), NULL, NULL,
+    if (audit_emit(w->sched->audit, c->tenant, AUDIT_EXEC_END, fields,
+                   CL_COUNT(fields) - (c->again ? 0 : 1), receipt ? receipt_written : NULL, receipt,
                    &err) < 0)
         log_event(LOG_AUDIT_REFUSES, "text='%s'", err.text);
+    else if (receipt)
+        receipt_awaits(receipt);
+}
+
+static void on_exec_changed(struct worker *w, const Cloche__V1__ExecChanged *c)
+{
+    struct receipt *receipt = receipt_begin(w, c->number);
+    const struct unit *u = unit_find(w->sched, c->tenant, c->unit_id);
+    if (c->result && u && strcmp(u->worker_id, w->id) == 0)
+        tell_exec_end(w, c, receipt);
+    receipt_end(receipt);
 }
 
 /* What was sent to the worker before its Hello and is neither running there nor was reported as
@@ -610,6 +623,16 @@ static void end_unconfirmed(struct worker *w)
             unit_lost(u);
         u->unconfirmed = false;
     }
+}
+
+/* What is told of a unit that is not here any more is nobody's: the worker need not keep it. */
+static void on_watched(struct worker *w, const Cloche__V1__UnitWatched *m)
+{
+    struct receipt *receipt = receipt_begin(w, m->number);
+    struct unit *u = unit_find(w->sched, m->tenant, m->unit_id);
+    if (u && strcmp(u->worker_id, w->id) == 0)
+        unit_watched(u, m, receipt);
+    receipt_end(receipt);
 }
 
 static void on_message(struct rpc_call *call, const ProtobufCMessage *msg, void *service)
@@ -648,9 +671,7 @@ static void on_message(struct rpc_call *call, const ProtobufCMessage *msg, void 
         on_answer(w->sched, m->exec);
         break;
     case CLOCHE__V1__SESSION_REQUEST__BODY_WATCHED:
-        u = unit_find(w->sched, m->watched->tenant, m->watched->unit_id);
-        if (u && strcmp(u->worker_id, w->id) == 0)
-            unit_watched(u, m->watched);
+        on_watched(w, m->watched);
         break;
     case CLOCHE__V1__SESSION_REQUEST__BODY_IDLE:
         u = unit_find_lease(w->sched, m->idle->lease_id, m->idle->fence);
@@ -703,6 +724,7 @@ static void on_end(struct rpc_call *call, const struct cl_err *why, void *servic
     fail_requests(s, w->id);
     end_cancelled(s, w->id);
     relays_worker_left(s, w->id);
+    receipts_forget(w);
     cl_free(w);
 }
 

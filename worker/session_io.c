@@ -14,10 +14,13 @@
 #include "observability/log.h"
 #include "worker/command.h"
 #include "worker/relay.h"
+#include "worker/told.h"
 
 enum {
     PROTOCOL_MAJOR = 1,
-    PROTOCOL_MINOR = 4, /* 1: UnitWatched, 2: networks, 3: pause, 4: moves and drains */
+    PROTOCOL_MINOR =
+        5, /* 1: UnitWatched, 2: networks, 3: pause, 4: moves and drains, 5: receipts */
+    MINOR_RECEIPTS = 5,
     LOAD_EVERY_S = 5,
     LOAD_SOON_MS = 100, /* at most ten a second */
     RENEW_MAX = 1000,   /* of one message: as many as the books renew at once */
@@ -48,7 +51,8 @@ struct session {
     char closed[128];       /* why no new work is taken; "" = open */
     bool draining;          /* its host is to be empty; a file in the state folder remembers it */
     char said[CL_ERR_TEXT]; /* why the session ended last, as logged */
-    struct cl_list lost;    /* of struct lost */
+    struct told told;
+    struct cl_list lost; /* of struct lost */
     size_t n_lost;
 };
 
@@ -263,7 +267,15 @@ static bool send_watched(struct session *s, struct unit *u, Cloche__V1__UnitWatc
     m->tenant = u->assign->tenant;
     m->unit_id = u->assign->unit_id;
     SESSION_REQUEST(body, WATCHED, watched, m);
-    return send_body(s, &body) == 0;
+    bool wants_receipt = s->minor >= MINOR_RECEIPTS && m->n_events + m->n_network > 0;
+    if (wants_receipt && !told_keep(&s->told, &body, true))
+        return false;
+    return send_body(s, &body) == 0 || wants_receipt;
+}
+
+static void tell_again(void *arg, Cloche__V1__SessionRequest *m)
+{
+    (void)send_body(arg, m);
 }
 
 static bool on_watched(void *arg, struct unit *u, Cloche__V1__UnitWatched *m)
@@ -330,13 +342,17 @@ static void on_ended(void *arg, struct unit *u)
 
 static void on_exec_ended(void *arg, struct unit *u, struct exec *e)
 {
+    struct session *s = arg;
     Cloche__V1__ExecChanged m = CLOCHE__V1__EXEC_CHANGED__INIT;
     m.tenant = u->assign->tenant;
     m.unit_id = u->assign->unit_id;
     m.exec_id = (char *)(uintptr_t)exec_id(e);
     m.result = (Cloche__V1__ExecResult *)(uintptr_t)exec_result(e);
     SESSION_REQUEST(body, EXEC_CHANGED, exec_changed, &m);
-    (void)send_body(arg, &body);
+    if (s->minor >= MINOR_RECEIPTS)
+        (void)told_keep(&s->told, &body, s->greeted);
+    if (s->greeted)
+        (void)send_body(s, &body);
 }
 
 static void on_idle(void *arg, struct unit *u)
@@ -620,6 +636,9 @@ static void on_hello(struct session *s, const Cloche__V1__SchedulerHello *h)
         s->renew_every_ns = h->renew_every_ns;
     log_event(LOG_CONNECTED, "peer=%s at='%s' build=%s", h->scheduler_id,
               rpc_channel_target(s->channel), h->build);
+    if (s->minor < MINOR_RECEIPTS)
+        told_clear(&s->told);
+    told_again(&s->told, tell_again, s); /* before the end of what it is about */
     CL_LIST_FOREACH (node, &s->lost)
         send_lost(s, CL_LIST_ENTRY(node, struct lost, link));
     CL_LIST_FOREACH (at, &s->o.units->all) {
@@ -663,6 +682,9 @@ static void on_message(struct rpc_call *call, const ProtobufCMessage *msg, void 
     case CLOCHE__V1__SESSION_RESPONSE__BODY_OPEN_RELAY:
         if (relay_open(s->o.loop, s->channel, s->o.units, m->open_relay, &err) < 0)
             log_event(LOG_DISCONNECTED, "peer=relay text='%s'", err.text);
+        break;
+    case CLOCHE__V1__SESSION_RESPONSE__BODY_WATCHED_ACK:
+        told_confirmed(&s->told, m->watched_ack->number);
         break;
     case CLOCHE__V1__SESSION_RESPONSE__BODY_EXEC:
         command_run(&s->commands, m->exec);
@@ -763,6 +785,7 @@ int session_new(const struct session_options *options, struct session **ret_sess
                           .renew_every_ns = 10 * CL_NS_PER_S,
                           .awake_ns = cl_now_ns()};
     cl_list_init(&s->lost);
+    told_init(&s->told);
     s->commands = (struct commands){.loop = options->loop,
                                     .units = options->units,
                                     .host = {.reply = on_reply,
@@ -797,5 +820,6 @@ void session_free(struct session *s)
     cl_timer_fini(&s->reconnect);
     CL_LIST_FOREACH (node, &s->lost)
         cl_free(CL_LIST_ENTRY(node, struct lost, link));
+    told_clear(&s->told);
     cl_free(s);
 }

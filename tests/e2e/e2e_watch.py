@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """What user code does in its guest is in its tenant's audit stream: all of it, or counted."""
+import os
+import signal
 import time
 
 from e2e_kept import restart
@@ -29,7 +31,12 @@ class Log:
         return None
 
     def guest(self):
-        return [r for r in self.rows if r["event"].startswith("guest.") and r["event"] != "guest.count"]
+        """Each once: what was told again may be there twice."""
+        rows = {}
+        for r in self.rows:
+            if r["event"].startswith("guest.") and r["event"] != "guest.count":
+                rows.setdefault(r["fields"]["number"], r)
+        return list(rows.values())
 
     def sums_up(self):
         """Of its last count: nothing is unaccounted for."""
@@ -213,6 +220,36 @@ def an_end_in_the_middle(c):
     check("it runs", until(lambda: len(Log(c, box.id, ended=False).of("guest.exec")) > 20, 60))
     log = box.end(c)
     check("is accounted for", log.sums_up(), log.of("guest.count"))
+
+
+@suite.scenario
+def a_scheduler_that_dies_before_it_has_written(c):
+    """What it had taken is told to the next one: as much is in the log as the count says."""
+    box = Box(c.admin)
+    box.put("/tmp/many", "sleep 1; for my $i (1..1500) { open(my $f, '>', \"/tmp/n$i\"); close $f }; open(my $f, '>', '/tmp/done')")
+    box.begin("perl", "/tmp/many")
+    check("it runs", until(lambda: Log(c, box.id, ended=False).at("guest.exec") is not None, 60))
+    first = box.exec
+    box.begin("sleep", "6")
+    os.kill(c.audit.pid, signal.SIGSTOP)  # the log stands still; the guest does not
+    time.sleep(4)
+    c.scheduler.kill()
+    os.kill(c.audit.pid, signal.SIGCONT)
+    time.sleep(4)
+    c.scheduler.start()
+    c.await_answer()
+    until(lambda: not error_of(c.admin.execs.List, pb.ExecServiceListRequest(sandbox_id=box.id)), 30)  # its worker is back
+    box.finish()
+    log = box.end(c)
+    last = log.sums_up()
+    check("as much is in the log as is counted", last, (log.of("guest.count"), len(log.guest())))
+    check("... all of it, in this case", last and last["recorded"] == last["seen"] and last["missing"] == 0, last)
+    again = [r for r in log.rows if r["fields"].get("again")]
+    check("... a part of it was told again, and says so", again and {r["event"] for r in again} <= {"guest.exec", "guest.read", "guest.write", "exec.end"}, len(again))
+    ends = log.of("exec.end")
+    check("an exec that ended meanwhile has its end", [f for f in ends if f["exec"] == first], ends)
+    equal("... so has one that ended while there was no scheduler, and is told once", [f.get("again", False) for f in ends if f["exec"] == box.exec], [False])
+    print(f"     {len(again)} of {last and last['seen']} told again")
 
 
 @suite.scenario

@@ -157,6 +157,19 @@ static void test_files_in_masses_hide_nothing_else(void **state)
     tree_free(t);
 }
 
+static void test_what_is_told_again_stands_once(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {
+        {"guest.write", "{\"path\":\"/a\",\"number\":1,\"pid\":1}"},
+        {"guest.write", "{\"path\":\"/a\",\"number\":1,\"pid\":1,\"again\":true}"},
+        {"guest.write", "{\"path\":\"/a\",\"number\":2,\"pid\":1,\"again\":true}"},
+        {"net.dns", "{\"name\":\"b\",\"number\":1,\"again\":true}"},
+        {"net.dns", "{\"name\":\"b\",\"number\":1,\"again\":true}"}};
+    SHOWS(rows, "              sbx_1\n" AT "|- processes\n" AT "|  `- wrote /a  x 2\n" AT
+                "`- network\n" AT "   `- name b\n");
+}
+
 static void test_a_terminal_is_not_driven(void **state)
 {
     (void)state;
@@ -199,6 +212,7 @@ int main(void)
         cmocka_unit_test(test_a_copy_says_of_what),
         cmocka_unit_test(test_ends_are_told_where_it_began),
         cmocka_unit_test(test_files_in_masses_hide_nothing_else),
+        cmocka_unit_test(test_what_is_told_again_stands_once),
         cmocka_unit_test(test_a_terminal_is_not_driven),
         cmocka_unit_test(test_a_chain_without_an_end_is_cut),
     };
