@@ -105,7 +105,7 @@ static int load(struct sensor *sensor, struct cl_err *err)
     return 0;
 }
 
-int sensor_begin(struct sensor *sensor, bool watch, struct cl_err *err)
+int sensor_begin(struct sensor *sensor, bool watch, uint64_t helpers, struct cl_err *err)
 {
     sensor->is_watching = false;
     if (!sensor->programs && watch && sensor->failure.code == CL_OK)
@@ -124,6 +124,7 @@ int sensor_begin(struct sensor *sensor, bool watch, struct cl_err *err)
     sensor->seen_before = sensor->seen_told = __atomic_load_n(&shared->seen, __ATOMIC_SEQ_CST);
     sensor->lost_before = __atomic_load_n(&shared->lost, __ATOMIC_SEQ_CST);
     shared->turn++; /* nothing of it is told yet */
+    shared->helpers = helpers;
     sensor->quiet_until_ns = 0;
     sensor->is_watching = watch;
     __atomic_store_n(&shared->watching, watch, __ATOMIC_SEQ_CST);

@@ -51,8 +51,9 @@ struct sensor {
 /* quiet_us: between two looks at the rings; 0 = 25 ms. */
 void sensor_init(struct sensor *sensor, uint64_t quiet_us, sensor_owner_fn *owner, const void *arg);
 /* For a new identity: drop what is in the rings, count anew, watch or do not.  Loads the programs
- * when they are first wanted.  SYS or UNIMPL when this kernel cannot have them. */
-int sensor_begin(struct sensor *sensor, bool watch, struct cl_err *err) CL_MUST;
+ * when they are first wanted.  SYS or UNIMPL when this kernel cannot have them.  What runs in the
+ * cgroup of helpers is not user code. */
+int sensor_begin(struct sensor *sensor, bool watch, uint64_t helpers, struct cl_err *err) CL_MUST;
 /* Queue what is in the rings. */
 int sensor_tell(struct sensor *sensor, struct chan *chan, struct cl_err *err) CL_MUST;
 /* The same when it is time for it. */

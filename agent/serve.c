@@ -73,7 +73,8 @@ static int send_hello(struct serve *s, struct cl_err *err)
 static void begin_watch(struct serve *s, bool watch, struct cl_err *why,
                         Cloche__V1__GuestIdentityDone *body)
 {
-    body->watched = sensor_begin(&s->sensor, watch, why) == 0 && watch;
+    body->watched =
+        sensor_begin(&s->sensor, watch, cgroup_id(s->groups.files_fd), why) == 0 && watch;
     text_repair(why->text);
     body->unwatched = why->text;
 }

@@ -331,7 +331,7 @@ static int cmd_top(const struct cli_opts *o, const struct args *a)
 {
     (void)a;
     struct cl_err err = {0};
-    const char *key;
+    const char *key = NULL;
     bool again = !o->once && (o->interval || (isatty(STDOUT_FILENO) && !o->json));
     uint64_t ns = o->interval ? o->interval : TOP_INTERVAL_S * CL_NS_PER_S;
     struct timespec interval = {(time_t)(ns / CL_NS_PER_S), (long)(ns % CL_NS_PER_S)};

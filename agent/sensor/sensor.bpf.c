@@ -125,12 +125,19 @@ struct {
 } reads SEC(".maps");
 
 __u32 watching, turn;
+__u64 helpers; /* the agent's, which do for the API what the audit log has from there: a cgroup */
 __u64 seen, lost;
 
-/* User code: all of it has ids of its own. */
+/* User code: all of it has ids of its own.  The agent's helpers have a user's, too, and a cgroup
+ * that user code cannot join. */
+static __always_inline int is_user_code(__u32 uid)
+{
+    return watching && uid >= AGENT_ID_BASE && bpf_get_current_cgroup_id() != helpers;
+}
+
 static __always_inline int is_watched(void)
 {
-    return watching && (__u32)bpf_get_current_uid_gid() >= AGENT_ID_BASE;
+    return is_user_code(bpf_get_current_uid_gid());
 }
 
 static __always_inline void fill(struct sensor_event *e, enum sensor_kind kind, __u64 number)
@@ -245,7 +252,7 @@ static __always_inline int is_read_of_data(struct file *file)
     struct task_struct *task = bpf_get_current_task_btf();
     __u64 magic = file->f_inode->i_sb->s_magic;
     return (magic == MAGIC_EXT4 || magic == MAGIC_TMPFS) && !(file->f_flags & FILE_FOR_EXEC) &&
-           watching && task->real_cred->uid.val >= AGENT_ID_BASE;
+           is_user_code(task->real_cred->uid.val);
 }
 
 /* Who reads a file again and again is told once in a while. */

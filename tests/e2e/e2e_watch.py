@@ -171,6 +171,22 @@ def what_is_read_and_cut(c):
 
 
 @suite.scenario
+def what_the_api_does_is_not_user_codes(c):
+    box = Box(c.admin)
+    box.put("/tmp/.env", "x\n")
+    data = b"".join(m.data for m in c.admin.files.Read(pb.ReadRequest(sandbox_id=box.id, path="/tmp/.env")))
+    c.admin.files.Rename(pb.RenameRequest(sandbox_id=box.id, to="/tmp/moved", **{"from": "/tmp/.env"}))
+    c.admin.files.Remove(pb.RemoveRequest(sandbox_id=box.id, path="/tmp/moved"))
+    box.put("/tmp/own", "x\n")
+    box.run("cat", "/tmp/own")
+    log = box.end(c)
+    equal("it reads what was written", data, b"x\n")
+    equal("files by the API are told as those", [(r["event"], r["fields"]["path"]) for r in log.rows if r["event"].startswith("file.")],
+          [("file.write", "/tmp/.env"), ("file.read", "/tmp/.env"), ("file.change", "/tmp/.env"), ("file.change", "/tmp/moved"), ("file.write", "/tmp/own")])
+    equal("... and user code as user code", [(r["event"], r["fields"].get("path")) for r in log.guest()], [("guest.exec", "/usr/bin/cat"), ("guest.read", "/tmp/own")])
+
+
+@suite.scenario
 def a_copy_tells_what_it_reads(c):
     box = Box(c.admin)
     box.put("/tmp/data", "x\n")
