@@ -236,16 +236,20 @@ static void print_head(FILE *out, const json_t *rows, size_t n_running)
                   memory, disk);
 }
 
+static void cut(json_t *rows, size_t lines)
+{
+    for (size_t i = json_array_size(rows); i > lines; i--)
+        (void)json_array_remove(rows, i - 1);
+}
+
 /* Takes the rows. */
 static void print_rows(FILE *out, json_t *rows, size_t n_running, size_t lines)
 {
     static const struct out_col cols[] = {
         {"id", "ID"},     {"template", "TEMPLATE"},   {"cpu", "CPU"}, {"memory", "MEMORY"},
         {"disk", "DISK"}, {"processes", "PROCESSES"}, {"age", "AGE"}};
-    size_t n = json_array_size(rows);
     print_head(out, rows, n_running);
-    for (size_t i = n; i > lines; i--)
-        (void)json_array_remove(rows, i - 1);
+    cut(rows, lines);
     out_table(out, rows, cols, CL_COUNT(cols));
     if (n_running > json_array_size(rows))
         (void)fprintf(out, "... and %zu more\n", n_running - json_array_size(rows));
@@ -269,41 +273,50 @@ static void put_screen(const char *text, uint32_t columns)
             break;
     }
     (void)fputs("\033[J", stdout);
-    (void)fflush(stdout);
 }
 
-static int show(const struct cli_opts *o, json_t *rows, size_t n_running, bool again)
+/* Takes the rows.  Lines are for programs that read them one by one. */
+static void show_json(json_t *rows, size_t n_running, bool again)
+{
+    json_t *one = json_pack("{s:o, s:I, s:o}", "at", out_time(cl_wall_ns()), "running",
+                            (json_int_t)n_running, "units", rows);
+    (void)json_dumpf(one, stdout, again ? JSON_COMPACT : JSON_INDENT(2));
+    (void)putchar('\n');
+    json_decref(one);
+}
+
+/* Takes the rows. */
+static void show_screen(json_t *rows, size_t n_running, size_t lines)
 {
     uint32_t height, columns;
     char *text = NULL;
-    size_t size = 0, lines = o->lines ? o->lines : SIZE_MAX;
-    if (o->json) {
-        if (!again)
-            return out_json(json_pack("{s:o, s:I, s:o}", "at", out_time(cl_wall_ns()), "running",
-                                      (json_int_t)n_running, "units", rows));
-        json_t *one = json_pack("{s:o, s:I, s:o}", "at", out_time(cl_wall_ns()), "running",
-                                (json_int_t)n_running, "units", rows);
-        (void)json_dumpf(one, stdout, JSON_COMPACT);
-        json_decref(one);
-        (void)putchar('\n');
-        (void)fflush(stdout);
-        return EXIT_OK;
-    }
-    if (!again || !isatty(STDOUT_FILENO)) {
-        print_rows(stdout, rows, n_running, lines);
-        (void)fflush(stdout);
-        return EXIT_OK;
-    }
+    size_t size = 0, fit;
     tty_size(&height, &columns);
+    fit = height > TOP_HEAD_LINES ? height - TOP_HEAD_LINES : 1;
     FILE *out = open_memstream(&text, &size);
-    if (!out)
-        return EXIT_FAILED;
-    print_rows(out, rows, n_running,
-               CL_MIN(lines, (size_t)(height > TOP_HEAD_LINES ? height - TOP_HEAD_LINES : 1)));
+    if (!out) {
+        json_decref(rows);
+        return;
+    }
+    print_rows(out, rows, n_running, CL_MIN(lines, fit));
     (void)fclose(out);
     put_screen(text, columns);
     free(text);
-    return EXIT_OK;
+}
+
+/* Takes the rows. */
+static void show(const struct cli_opts *o, json_t *rows, size_t n_running, bool again)
+{
+    size_t lines = o->lines ? o->lines : SIZE_MAX;
+    if (o->json) {
+        cut(rows, lines);
+        show_json(rows, n_running, again);
+    } else if (again && isatty(STDOUT_FILENO)) {
+        show_screen(rows, n_running, lines);
+    } else {
+        print_rows(stdout, rows, n_running, lines);
+    }
+    (void)fflush(stdout);
 }
 
 /* --- the command ------------------------------------------------------------------------------ */
@@ -317,13 +330,12 @@ static int look(const struct cli_opts *o, struct client *client, const char *key
         return -1;
     }
     size_t n = json_array_size(units);
-    for (size_t i = n; i > TOP_UNITS_MAX; i--)
-        (void)json_array_remove(units, i - 1);
+    cut(units, TOP_UNITS_MAX);
     json_t *rows = ask_units(client, units, err);
     if (!rows)
         return -1;
     size_t gone = CL_MIN(n, (size_t)TOP_UNITS_MAX) - json_array_size(rows);
-    (void)show(o, sorted(rows, key), n - gone, again);
+    show(o, sorted(rows, key), n - gone, again);
     return ferror(stdout) ? cl_fail(err, CL_E_SYS, errno, "standard output") : 0;
 }
 

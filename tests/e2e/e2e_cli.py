@@ -222,6 +222,8 @@ def is_on_top(c, box):
     out = c("top", "-n", "1", "--sort", "cpu").stdout.decode().splitlines()
     check("… as a table, of one", " running: CPU " in out[0] and out[1].split()[:3] == ["ID", "TEMPLATE", "CPU"] and out[2].startswith(job) and
           out[3] == f"... and {int(out[0].split()[1]) - 1} more", out)
+    one = c.json("top", "-n", "1")
+    check("… and in JSON", len(one["units"]) == 1 and one["running"] >= 3, one)
     lines = subprocess.Popen(c.argv("top", "--json", "--interval", "100ms"), stdout=subprocess.PIPE, env=c.env)
     looks = [json.loads(lines.stdout.readline()) for _ in range(3)]
     lines.terminate()
