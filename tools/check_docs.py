@@ -5,8 +5,10 @@ usage: check_docs.py [ROOT]
  - a folder that layers.txt names has a README.md of at most 80 lines with the six headings
  - ARCHITECTURE.md holds every line of layers.txt's table as it stands there
  - a relative link of a page leads to a file
- - each test of the build has one of the labels that test.sh runs (with BUILD_DIR in CLOCHE_BUILD_DIR)
+ - each test of the build has one of the labels that test.sh runs, and what docs/threats.md names in the last column of
+   its tables is a test of the build, and what stands in brackets behind it a scenario of its (with BUILD_DIR in CLOCHE_BUILD_DIR)
 """
+import fnmatch
 import json
 import os
 import pathlib
@@ -45,13 +47,39 @@ def links(root):
                 yield "%s: the link to '%s' leads nowhere" % (page, target)
 
 
-def labels(build):
+def tests_of(build):
     listed = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], capture_output=True, text=True).stdout
-    for test in json.loads(listed)["tests"]:
+    return json.loads(listed)["tests"]
+
+
+def labels(tests):
+    for test in tests:
         mine = {v for p in test.get("properties", ()) if p["name"] == "LABELS" for v in p["value"]}
         if len(mine & LABELS) != 1:
             yield "test %s: labels %s; want exactly one of %s, or test.sh does not run it once" % (
                 test["name"], sorted(mine), sorted(LABELS))
+
+
+def expand(name):
+    """a/{b,c} -> a/b, a/c"""
+    m = re.match(r"(.*)\{(.*)\}(.*)", name)
+    return [m[1] + one + m[3] for one in m[2].split(",")] if m else [name]
+
+
+def evidence(root, page, tests):
+    """Tests that a page gives as proof."""
+    names = [test["name"] for test in tests]
+    kinds = "|".join(sorted(LABELS))
+    for row in (root / page).read_text().splitlines():
+        cells = row.strip("|").split("|")
+        for name, scenarios in re.findall(r"((?:%s)[/\w*{},]*)(?: \(([\w, ]+)\))?" % kinds, cells[-1] if len(cells) == 3 else ""):
+            for one in expand(name.rstrip(",")):
+                if not fnmatch.filter(names, one if "/" in one else one + "/*"):
+                    yield "%s: there is no test '%s'" % (page, one)
+            files = [f for kind in ("e2e", "escape") for f in [root / "tests" / kind / (name.replace("/", "_") + ".py")] if f.exists()]
+            for scenario in re.findall(r"\w+", scenarios):
+                if not any("def %s(" % scenario in f.read_text() for f in files):
+                    yield "%s: '%s' has no scenario '%s'" % (page, name, scenario)
 
 
 def main():
@@ -64,7 +92,8 @@ def main():
     bad = list(readmes(root, table)) + list(links(root))
     bad += ["ARCHITECTURE.md: layers.txt has the line '%s'; copy it" % line for line in table if line.strip() not in drawn]
     if "CLOCHE_BUILD_DIR" in os.environ:
-        bad += labels(os.environ["CLOCHE_BUILD_DIR"])
+        tests = tests_of(os.environ["CLOCHE_BUILD_DIR"])
+        bad += list(labels(tests)) + list(evidence(root, "docs/threats.md", tests))
     print("\n".join(bad + ["check_docs: %d finds" % len(bad)]))
     return 1 if bad else 0
 
