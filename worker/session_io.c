@@ -18,15 +18,17 @@
 
 enum {
     PROTOCOL_MAJOR = 1,
-    PROTOCOL_MINOR =
-        5, /* 1: UnitWatched, 2: networks, 3: pause, 4: moves and drains, 5: receipts */
+    /* 1: UnitWatched, 2: networks, 3: pause, 4: moves and drains, 5: receipts */
+    PROTOCOL_MINOR = 5,
     MINOR_RECEIPTS = 5,
     LOAD_EVERY_S = 5,
     LOAD_SOON_MS = 100, /* at most ten a second */
     RENEW_MAX = 1000,   /* of one message: as many as the books renew at once */
     RECONNECT_MS = 300,
-    WATCHED_QUEUE_MAX = 1024 * 1024, /* of 16 MiB: guests must not be able to end the session */
+    WATCHED_QUEUE_MAX = 1024 * 1024,
 };
+_Static_assert(TOLD_BYTES_MAX + WATCHED_QUEUE_MAX <= RPC_OUT_MAX * 3 / 4,
+               "guests must not be able to end the session, also not one that begins");
 
 /* A lease whose VM an earlier worker left behind. */
 struct lost {
