@@ -149,7 +149,7 @@ static __always_inline void fill(struct sensor_event *e, enum sensor_kind kind, 
     e->kind = kind;
     e->pid = bpf_get_current_pid_tgid() >> 32;
     e->parent = task->real_parent->tgid;
-    e->uid = bpf_get_current_uid_gid();
+    e->uid = task->real_cred->uid.val;
     bpf_get_current_comm(e->comm, sizeof e->comm);
 }
 

@@ -165,6 +165,7 @@ def what_is_read_and_cut(c):
           [f["path"] for f in reads if f["exec"] == first],
           ["/tmp/program.py", "/tmp/data", "/tmp/many0", "/tmp/many1", "/tmp/many2", "/tmp/data", "/etc/issue", "/dev/shm/shared"])
     equal("another exec's are its own", [(f["path"], f["comm"]) for f in reads if f["exec"] != first], [("/tmp/moved", "cat")])
+    equal("each says who read", ({f["uid"] for f in reads if f["exec"] == first}, {f["uid"] for f in reads if f["exec"] != first}), ({0}, {1000}))
     equal("what is cut by its name, and to what", [(f["path"], f["size"], f["exec"]) for f in log.of("guest.truncate")],
           [("/tmp/many1", 5, first), ("/etc/debian_version", 0, first)])
     check("and it adds up", log.sums_up(), log.of("guest.count"))
