@@ -591,12 +591,13 @@ static void tell_exec_end(struct worker *w, const Cloche__V1__ExecChanged *c,
         AUDIT_STR("unit", c->unit_id),
         AUDIT_BOOL("again", true),
     };
-    if (audit_emit(w->sched->audit, c->tenant, AUDIT_EXEC_END, fields,
-                   CL_COUNT(fields) - (c->again ? 0 : 1), receipt ? receipt_written : NULL, receipt,
-                   &err) < 0)
-        log_event(LOG_AUDIT_REFUSES, "text='%s'", err.text);
-    else if (receipt)
+    size_t n = CL_COUNT(fields) - (c->again ? 0 : 1);
+    if (receipt && audit_emit(w->sched->audit, c->tenant, AUDIT_EXEC_END, fields, n,
+                              receipt_written, receipt, &err) == 0)
         receipt_awaits(receipt);
+    else if (audit_emit(w->sched->audit, c->tenant, AUDIT_EXEC_END, fields, n, NULL, NULL, &err) <
+             0) /* what the log has no room for is a gap, and told as one */
+        log_event(LOG_AUDIT_REFUSES, "text='%s'", err.text);
 }
 
 static void on_exec_changed(struct worker *w, const Cloche__V1__ExecChanged *c)
