@@ -1,9 +1,9 @@
 /* cli/top.c - `cloche top`: what runs now, and what each of it uses.
  *
  * Owns:    nothing.
- * Limits:  TOP_UNITS_MAX are asked what they use, the newest; of more their number is told. Without
- * it one look at a tenant with a hundred thousand queued jobs would ask for each. Thread:  the only
- * one.
+ * Limits:  TOP_UNITS_MAX are asked what they use, sandboxes first; of more their number is told.
+ *          Without it one look at a tenant with thousands of them would ask for each.
+ * Thread:  the only one.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -5,10 +5,11 @@
  *
  * Owns:    nothing; plain values, one a unit.
  * Limits:  a rate with a burst for each of three classes, so that who reads ten thousand files
- * hides none that he writes, and no program that he starts.  Without them one sandbox could fill
- * the log's disk. Trust:   the guest may say anything: its counts only ever grow here, and what it
- * claims to have sent without having done so is `missing`. Pure: no I/O; the caller passes the
- * time.
+ *          hides none that he writes, and no program that he starts.  Without them one sandbox
+ *          could fill the log's disk.
+ * Trust:   the guest may say anything: its counts only ever grow here, and what it claims to have
+ *          sent without having done so is `missing`.
+ * Pure: no I/O; the caller passes the time.
  */
 #ifndef CL_WORKER_WATCH_H
 #define CL_WORKER_WATCH_H
