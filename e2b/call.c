@@ -11,7 +11,7 @@
 #include "cloche/v1/sandbox.pb-c.h"
 #include "e2b/ask_priv.h"
 #include "e2b/call_priv.h"
-#include "e2b/connect.h"
+#include "web/connect.h"
 
 #define LOOK_NS (20 * CL_NS_PER_MS) /* how soon a reader that was slow is noticed */
 
@@ -137,7 +137,7 @@ void e2b_send_message(struct e2b_call *c, json_t *message, struct rpc_call *rpc)
 
 void e2b_end(struct e2b_call *c)
 {
-    const struct e2b_transport *transport = c->transport;
+    const struct web_transport *transport = c->transport;
     void *arg = c->arg;
     die(c);
     transport->end(arg);
@@ -145,7 +145,7 @@ void e2b_end(struct e2b_call *c)
 
 static void cut(struct e2b_call *c)
 {
-    const struct e2b_transport *transport = c->transport;
+    const struct web_transport *transport = c->transport;
     void *arg = c->arg;
     die(c);
     transport->cut(arg);
@@ -190,9 +190,9 @@ void e2b_call_body_end(struct e2b_call *c)
 /* --- one answer ---------------------------------------------------------------------------------
  */
 
-static void say(struct e2b_call *c, const struct e2b_reply *reply)
+static void say(struct e2b_call *c, const struct web_reply *reply)
 {
-    const struct e2b_transport *transport = c->transport;
+    const struct web_transport *transport = c->transport;
     void *arg = c->arg;
     die(c);
     transport->reply(arg, reply);
@@ -202,7 +202,7 @@ static void reply_json(struct e2b_call *c, int status, json_t *body, const char 
 {
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     json_decref(body);
-    say(c, &(struct e2b_reply){.status = status,
+    say(c, &(struct web_reply){.status = status,
                                .type = text ? "application/json" : NULL,
                                .data = text ? text : "",
                                .n = text ? strlen(text) : 0,
@@ -222,7 +222,7 @@ void e2b_reply_next(struct e2b_call *c, json_t *body, const char *next_token)
 
 void e2b_reply_text(struct e2b_call *c, int status, const char *type, const char *text)
 {
-    say(c, &(struct e2b_reply){.status = status, .type = type, .data = text, .n = strlen(text)});
+    say(c, &(struct web_reply){.status = status, .type = type, .data = text, .n = strlen(text)});
 }
 
 void e2b_fail(struct e2b_call *c, const struct cl_err *err)
@@ -433,7 +433,7 @@ static int take_body(struct e2b_call *c, struct cl_err *err)
 }
 
 int e2b_call_new(struct e2b_server *s, const struct e2b_request *in,
-                 const struct e2b_transport *transport, void *arg, struct e2b_call **ret_call,
+                 const struct web_transport *transport, void *arg, struct e2b_call **ret_call,
                  struct cl_err *err)
 {
     if (s->n_calls >= E2B_CALLS_MAX)

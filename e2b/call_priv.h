@@ -44,7 +44,7 @@ struct e2b_call {
     struct e2b_server *server; /* borrowed */
     struct cl_list link;
     struct cl_grave grave;
-    const struct e2b_transport *transport; /* NULL once it has ended */
+    const struct web_transport *transport; /* NULL once it has ended */
     void *arg;
     struct e2b_request in;
     const struct e2b_route *route;

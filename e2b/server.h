@@ -18,6 +18,7 @@
 #include "base/loop.h"
 #include "e2b/token.h"
 #include "rpc/pool.h"
+#include "web/answer.h"
 
 enum {
     E2B_CALLS_MAX = 1024,   /* in flight: memory of their streams */
@@ -65,32 +66,10 @@ struct e2b_request {
     bool can_stream;
 };
 
-struct e2b_reply {
-    int status;
-    const char *type; /* NULL = no body */
-    const char *data;
-    size_t n;
-    const char *next_token; /* X-Next-Token; NULL = none */
-};
-
-/* How the listener says it: either one reply, or begin, any number of sends, and end; or cut, by
- * which the client sees that something is missing.  After reply, end and cut the call is dead. */
-struct e2b_transport {
-    void (*reply)(void *arg, const struct e2b_reply *reply);
-    void (*begin)(void *arg, const char *type);
-    void (*send)(void *arg, const void *data, size_t n);
-    void (*end)(void *arg);
-    void (*cut)(void *arg);
-    /* Bytes that wait for the client. */
-    size_t (*waiting)(void *arg);
-    /* The call wants the body (again); it may end before this returns. */
-    void (*want_body)(void *arg);
-};
-
 struct e2b_call;
 /* TOOBIG when too many are in flight. */
 int e2b_call_new(struct e2b_server *s, const struct e2b_request *in,
-                 const struct e2b_transport *transport, void *arg, struct e2b_call **ret_call,
+                 const struct web_transport *transport, void *arg, struct e2b_call **ret_call,
                  struct cl_err *err) CL_MUST;
 /* Go; the answer may come before this returns. */
 void e2b_call_run(struct e2b_call *c);

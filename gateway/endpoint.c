@@ -10,6 +10,7 @@
 #include "e2b/server.h"
 #include "gateway/metadata.h"
 #include "gateway/port_host.h"
+#include "web/server.h"
 
 static const char *const loopback[] = {"localhost", "127.0.0.1", "[::1]"};
 
@@ -53,7 +54,13 @@ static bool host_is_ours(const struct endpoint *e, const char *host)
     return is_loopback_name(host, n) || strcmp(e->hosts, "*") == 0 || in_list(e->hosts, host, n);
 }
 
-static bool origin_is_allowed(const struct endpoint *e, const char *origin)
+/* A page of ours, under a name that `hosts` lists: anybody's under any name, if it is "*". */
+static bool origin_is_host(const struct endpoint *e, const char *at, const char *host)
+{
+    return strcmp(e->hosts, "*") != 0 && strcasecmp(at, host) == 0;
+}
+
+static bool origin_is_allowed(const struct endpoint *e, const char *origin, const char *host)
 {
     if (in_list(e->origins, origin, strlen(origin)))
         return true;
@@ -61,7 +68,7 @@ static bool origin_is_allowed(const struct endpoint *e, const char *origin)
                      : strncmp(origin, "https://", 8) == 0 ? origin + 8
                                                            : NULL;
     size_t n = at ? host_length(at) : 0;
-    return n > 0 && is_loopback_name(at, n);
+    return n > 0 && (is_loopback_name(at, n) || origin_is_host(e, at, host));
 }
 
 /* "application/json; charset=utf-8" is the type "application/json". */
@@ -110,6 +117,11 @@ bool endpoint_is_e2b(const struct endpoint *e, const struct http_request *r)
     return e->has_e2b && e2b_serves(r->path);
 }
 
+bool endpoint_is_web(const struct endpoint *e, const struct http_request *r)
+{
+    return e->has_web && web_serves(r->path);
+}
+
 bool endpoint_is_port(const struct endpoint *e, const struct http_request *r)
 {
     const char *host = r->fields[FIELD_HOST];
@@ -127,12 +139,12 @@ int endpoint_check(const struct endpoint *e, const struct http_request *r, const
     if (!host_is_ours(e, r->fields[FIELD_HOST]))
         return 403;
     *ret_text = "this Origin may not call";
-    if (origin && !origin_is_allowed(e, origin))
+    if (origin && !origin_is_allowed(e, origin, r->fields[FIELD_HOST]))
         return 403;
     *ret_text = "only GET";
     if (endpoint_is_metadata(e, r))
         return r->verb == VERB_GET ? 0 : 405;
-    if (endpoint_is_e2b(e, r))
+    if (endpoint_is_e2b(e, r) || endpoint_is_web(e, r))
         return 0;
     *ret_text = "MCP is at /mcp";
     if (strcmp(r->path, "/mcp") != 0)

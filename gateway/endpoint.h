@@ -19,6 +19,7 @@ struct endpoint {
     const char *ports;   /* domain of the names of sandboxes' ports (port_host.h); NULL = none */
     bool has_metadata;   /* an authorization server is named (metadata.h) */
     bool has_e2b;        /* E2B's API is served, too */
+    bool has_web;        /* our own services, and the dashboard */
 };
 
 /* Is it for a port of a sandbox?  Then for nothing else here, whatever `hosts` says. */
@@ -27,6 +28,8 @@ bool endpoint_is_port(const struct endpoint *e, const struct http_request *r);
 int endpoint_check(const struct endpoint *e, const struct http_request *r, const char **ret_text);
 /* GET of the resource's metadata, which needs no credential? */
 bool endpoint_is_metadata(const struct endpoint *e, const struct http_request *r);
+/* Is it our services', or the dashboard's? */
+bool endpoint_is_web(const struct endpoint *e, const struct http_request *r);
 /* Is it E2B's? */
 bool endpoint_is_e2b(const struct endpoint *e, const struct http_request *r);
 /* The type of a message, looked at once the credential is known; likewise. */

@@ -28,6 +28,7 @@ static void be_idle(struct exchange *x)
 {
     x->call = NULL;
     x->e2b = NULL;
+    x->web = NULL;
     x->state = EXCHANGE_IDLE;
     cl_timer_stop(&x->timer);
 }
@@ -181,6 +182,8 @@ void exchange_take(struct exchange *x, const struct http_request *r)
                                             .n = strlen(conf->metadata)});
     else if (endpoint_is_e2b(&conf->endpoint, r))
         exchange_take_e2b(x, r);
+    else if (endpoint_is_web(&conf->endpoint, r))
+        exchange_take_web(x, r);
     else
         begin_call(x, r);
 }
@@ -199,11 +202,14 @@ void exchange_leave(struct exchange *x)
 {
     struct mcp_call *call = x->call;
     struct e2b_call *e2b = x->e2b;
+    struct web_call *web = x->web;
     be_idle(x);
     if (call)
         mcp_call_leave(call);
     if (e2b)
         e2b_call_leave(e2b);
+    if (web)
+        web_call_leave(web);
 }
 
 void exchange_fini(struct exchange *x)

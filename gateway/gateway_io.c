@@ -34,6 +34,7 @@ struct gateway {
     uint8_t secret[MCP_SECRET];
     struct mcp_server *mcp;       /* owned */
     struct e2b_server *e2b;       /* owned; NULL = not served */
+    struct web_server *web;       /* likewise */
     struct http_server *http;     /* owned */
     SSL_CTX *tls, *scheduler_tls; /* owned; NULL = plain */
     struct metadata metadata;     /* empty texts: no authorization server */
@@ -108,7 +109,7 @@ static void on_state(void *arg, const struct cl_err *err)
 }
 
 /* As many as there can be calls in flight, with one more each that looks or ends something. */
-enum { SCHEDULER_CALLS = 2 * (MCP_CALLS_MAX + E2B_CALLS_MAX) };
+enum { SCHEDULER_CALLS = 2 * (MCP_CALLS_MAX + E2B_CALLS_MAX) + WEB_CALLS_MAX };
 
 /* A paused call holds up to its window of 512 KiB, and a connection 32 MiB for all of its own: with
  * so many places the calls of slow readers, spread evenly, never need more. */
@@ -169,7 +170,9 @@ static int open_servers(struct gateway *g, const struct mcp_extra *extra, struct
         return -1;
     memcpy(e2b.secret, conf.secret, sizeof e2b.secret);
     memcpy(g->secret, conf.secret, sizeof g->secret);
-    return g->options->e2b ? e2b_server_new(&e2b, &g->e2b, err) : 0;
+    if (g->options->e2b && e2b_server_new(&e2b, &g->e2b, err) < 0)
+        return -1;
+    return g->options->web ? web_server_new(g->loop, g->pool, &g->web, err) : 0;
 }
 
 static int open_http(struct gateway *g, struct cl_err *err)
@@ -178,12 +181,14 @@ static int open_http(struct gateway *g, struct cl_err *err)
     struct http_conf conf = {.loop = g->loop,
                              .mcp = g->mcp,
                              .e2b = g->e2b,
+                             .web = g->web,
                              .metrics = g->metrics,
                              .endpoint = {.hosts = g->options->hosts,
                                           .origins = g->options->origins,
                                           .ports = g->ports ? g->ports_domain : NULL,
                                           .has_metadata = g->metadata.json[0] != '\0',
-                                          .has_e2b = g->e2b != NULL},
+                                          .has_e2b = g->e2b != NULL,
+                                          .has_web = g->web != NULL},
                              .metadata = g->metadata.json,
                              .tls = g->tls,
                              .ports = g->ports,
@@ -207,7 +212,7 @@ static void look_drained(void *arg)
 {
     struct gateway *g = arg;
     bool busy = mcp_server_calls(g->mcp) > 0 || (g->e2b && e2b_server_calls(g->e2b) > 0) ||
-                http_server_connections(g->http) > 0;
+                (g->web && web_server_calls(g->web) > 0) || http_server_connections(g->http) > 0;
     if (busy && cl_now_ns() < g->drain_until_ns)
         return;
     cl_timer_stop(&g->draining);
@@ -255,6 +260,7 @@ void gateway_free(struct gateway *g)
     http_server_free(g->http);
     mcp_server_free(g->mcp);
     e2b_server_free(g->e2b);
+    web_server_free(g->web);
     rpc_pool_free(g->pool);
     rpc_pool_free(g->ports);
     metrics_server_free(g->metrics_server);

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "gateway/http_priv.h"
 #include "gateway/port_host.h"
+#include "web/page.h"
 
 enum http1_state { HTTP1_READING, HTTP1_UPLOAD, HTTP1_BUSY, HTTP1_CLOSING, HTTP1_LINGERING };
 
@@ -92,8 +93,13 @@ static void head(struct http1 *h, const struct answer *a)
         (void)evbuffer_add_printf(out, "X-Next-Token: %s\r\n", a->next_token);
     if (a->authenticate)
         (void)evbuffer_add_printf(out, "WWW-Authenticate: %s\r\n", a->authenticate);
+    if (a->is_page)
+        (void)evbuffer_add_printf(out, "Content-Security-Policy: " WEB_PAGE_POLICY "\r\n"
+                                       "X-Content-Type-Options: nosniff\r\n"
+                                       "Referrer-Policy: no-referrer\r\n"
+                                       "Cross-Origin-Opener-Policy: same-origin\r\n");
     if (a->status == 405)
-        (void)evbuffer_add_printf(out, "Allow: POST, DELETE\r\n");
+        (void)evbuffer_add_printf(out, "Allow: %s\r\n", a->is_page ? "GET" : "POST, DELETE");
     if (!h->keep_alive)
         (void)evbuffer_add_printf(out, "Connection: close\r\n");
 }

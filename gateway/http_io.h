@@ -29,6 +29,7 @@
 #include "gateway/endpoint.h"
 #include "mcp/server.h"
 #include "observability/metrics.h"
+#include "web/server.h"
 
 enum {
     HTTP_CONNECTIONS_MAX = 1024,
@@ -51,6 +52,7 @@ struct http_conf {
     struct cl_loop *loop;
     struct mcp_server *mcp;
     struct e2b_server *e2b; /* NULL = not served */
+    struct web_server *web; /* likewise */
     struct metrics *metrics;
     struct endpoint endpoint;
     const char *metadata; /* of metadata.h; NULL = none */

@@ -4,7 +4,7 @@
  *   http_io.c      listener and server         http1_io.c   HTTP/1.1 (llhttp)
  *   conn_io.c      a connection: which one?    http2_io.c   HTTP/2 (nghttp2), many exchanges
  *   exchange_io.c  request -> MCP call -> answer or event stream
- *   e2b_io.c       request -> call of E2B's API -> answer or stream
+ *   api_io.c       request -> call of E2B's API, or of our own -> answer or stream
  *   port_io.c      request -> a port of a sandbox, which answers it itself
  *
  * Thread:  the loop's.
@@ -47,6 +47,7 @@ struct answer {
     const char *session;      /* Mcp-Session-Id; NULL = none */
     const char *authenticate; /* WWW-Authenticate; NULL = none */
     const char *next_token;   /* X-Next-Token; NULL = none */
+    bool is_page;             /* see struct web_reply */
 };
 
 struct exchange;
@@ -72,6 +73,7 @@ struct exchange {
     const struct exchange_wire *wire; /* borrowed: static */
     struct mcp_call *call;            /* in flight; NULL = none */
     struct e2b_call *e2b;             /* likewise; its streams are of its own making */
+    struct web_call *web;             /* likewise */
     struct mcp_headers headers;       /* borrowed from the request */
     struct cl_timer timer;
     enum exchange_state state;
@@ -90,9 +92,10 @@ void exchange_refuse(struct exchange *x, int status, const char *text);
  * is_last: nothing comes behind them.  The exchange may be IDLE after it. */
 size_t exchange_feed(struct exchange *x, const void *data, size_t n, bool is_last);
 bool exchange_wants_body(const struct exchange *x);
-/* e2b_io.c */
+/* api_io.c */
 void exchange_take_e2b(struct exchange *x, const struct http_request *r);
-/* For e2b_io.c: the exchange's answer, and its streams. */
+void exchange_take_web(struct exchange *x, const struct http_request *r);
+/* For api_io.c: the exchange's answer, and its streams. */
 void exchange_answer(struct exchange *x, const struct answer *a);
 void exchange_begin_raw(struct exchange *x, const char *type);
 void exchange_end_raw(struct exchange *x);

@@ -48,6 +48,8 @@ const struct cl_conf_row gateway_conf_rows[] = {
      "also tools by the names of ForeverVM and Microsandbox; run_code answers as E2B's"},
     {"gateway", "e2b", CL_CONF_BOOL, AT(e2b), "yes", 0, 0, false,
      "also E2B's API, for its SDKs: E2B_API_URL and E2B_SANDBOX_URL = our address"},
+    {"gateway", "web", CL_CONF_BOOL, AT(web), "yes", 0, 0, false,
+     "also Cloche's own services over HTTP (Connect, JSON), and the dashboard"},
     {"gateway", "seccomp", CL_CONF_BOOL, AT(seccomp), "yes", 0, 0, false, "confine the process"},
     {"gateway", "metrics", CL_CONF_STRING, AT(metrics), "", 0, 0, false,
      "HOST:PORT of /metrics (loopback)"},

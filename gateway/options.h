@@ -17,7 +17,7 @@ struct gateway_options {
     char secret_file[CL_CONF_STR];
     char template_name[CL_CONF_STR];
     uint64_t ttl, drain;
-    bool aliases, e2b, seccomp;
+    bool aliases, e2b, web, seccomp;
     char metrics[CL_CONF_STR], log_level[CL_CONF_STR];
 };
 

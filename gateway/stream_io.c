@@ -7,8 +7,9 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "gateway/http2_priv.h"
+#include "web/page.h"
 
-enum { FIELDS_OUT_MAX = 8 };
+enum { FIELDS_OUT_MAX = 12 };
 
 static struct http2_stream *of(struct exchange *x)
 {
@@ -94,8 +95,14 @@ static void say_answer(struct exchange *x, const struct answer *a)
         field(&head, "x-next-token", a->next_token);
     if (a->authenticate)
         field(&head, "www-authenticate", a->authenticate);
+    if (a->is_page) {
+        field(&head, "content-security-policy", WEB_PAGE_POLICY);
+        field(&head, "x-content-type-options", "nosniff");
+        field(&head, "referrer-policy", "no-referrer");
+        field(&head, "cross-origin-opener-policy", "same-origin");
+    }
     if (a->status == 405)
-        field(&head, "allow", "POST, DELETE");
+        field(&head, "allow", a->is_page ? "GET" : "POST, DELETE");
     s->ended = true;
     add_out(s, &piece, 1);
     submit(s, &head, a->n > 0);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "e2b/connect.h"
+#include "web/connect.h"
 #include "e2b/fork.h"
 #include "e2b/labels.h"
 #include "e2b/multipart.h"

@@ -1,4 +1,4 @@
-/* tests/unit/e2b/test_connect.c - envelopes and errors of the Connect protocol. */
+/* tests/unit/web/test_connect.c - envelopes and errors of the Connect protocol. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "e2b/connect.h"
+#include "web/connect.h"
 
 static void test_one_envelope(void **state)
 {

@@ -1,13 +1,15 @@
-/* gateway/e2b_io.c - an exchange that is a call of E2B's API; see gateway/http_priv.h. */
+/* gateway/api_io.c - an exchange that is a call of E2B's API, or of our own services; see
+ * gateway/http_priv.h. */
 #include "gateway/http_priv.h"
 
-static void on_reply(void *arg, const struct e2b_reply *reply)
+static void on_reply(void *arg, const struct web_reply *reply)
 {
     exchange_answer(arg, &(struct answer){.status = reply->status,
                                           .type = reply->type,
                                           .data = reply->data,
                                           .n = reply->n,
-                                          .next_token = reply->next_token});
+                                          .next_token = reply->next_token,
+                                          .is_page = reply->is_page});
 }
 
 static void on_begin(void *arg, const char *type)
@@ -56,15 +58,37 @@ static enum e2b_verb verb_of(enum http_verb verb)
     return verbs[verb];
 }
 
+static const struct web_transport transport = {.reply = on_reply,
+                                               .begin = on_begin,
+                                               .send = on_send,
+                                               .end = on_end,
+                                               .cut = on_cut,
+                                               .waiting = waiting,
+                                               .want_body = on_want_body};
+
+void exchange_take_web(struct exchange *x, const struct http_request *r)
+{
+    const char *const *f = r->fields;
+    struct web_request in = {.is_post = r->verb == VERB_POST,
+                             .is_get = r->verb == VERB_GET,
+                             .path = r->path,
+                             .authorization = f[FIELD_AUTHORIZATION],
+                             .content_type = f[FIELD_CONTENT_TYPE],
+                             .content_encoding = f[FIELD_CONTENT_ENCODING],
+                             .connect_timeout = f[FIELD_CONNECT_TIMEOUT],
+                             .body = r->body,
+                             .n = r->n,
+                             .can_stream = !r->is_1_0};
+    if (web_call_new(x->server->conf.web, &in, &transport, x, &x->web, NULL) < 0) {
+        exchange_refuse(x, 503, "too many calls at once: retry later");
+        return;
+    }
+    x->state = EXCHANGE_WAITING;
+    web_call_run(x->web);
+}
+
 void exchange_take_e2b(struct exchange *x, const struct http_request *r)
 {
-    static const struct e2b_transport transport = {.reply = on_reply,
-                                                   .begin = on_begin,
-                                                   .send = on_send,
-                                                   .end = on_end,
-                                                   .cut = on_cut,
-                                                   .waiting = waiting,
-                                                   .want_body = on_want_body};
     const char *const *f = r->fields;
     struct e2b_request in = {.verb = verb_of(r->verb),
                              .path = r->path,

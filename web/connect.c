@@ -1,5 +1,13 @@
-/* e2b/connect.c - see e2b/connect.h. */
-#include "e2b/connect.h"
+/* web/connect.c - see e2b/connect.h. */
+#include "web/connect.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/own.h"
+#include "rpc/details.h"
+#include "rpc/grpc_wire.h"
+#include "rpc/proto/details.pb-c.h"
 
 int connect_open(const char *body, size_t n, const char **ret_message, size_t *ret_n,
                  struct cl_err *err)
@@ -63,7 +71,36 @@ int connect_http(enum cl_code code)
     return codes[number(code)].http;
 }
 
+/* {"type": "google.rpc.RetryInfo", "value": base64}; without the URL's part of the type. */
+static json_t *detail(const Cloche__Rpc__AnyDetail *d)
+{
+    const char *slash = strrchr(d->type_url, '/');
+    CL_AUTO(cl_freep) char *value = cl_zalloc(gw_base64_size(d->value.len));
+    if (!value)
+        return NULL;
+    (void)gw_base64_encode(d->value.data, d->value.len, value);
+    return json_pack("{s:s, s:s}", "type", slash ? slash + 1 : d->type_url, "value", value);
+}
+
+/* NULL: none, or memory is out: an error without them is one still. */
+static json_t *details_of(const struct cl_err *err)
+{
+    struct cl_buf packed;
+    json_t *list = json_array();
+    cl_buf_init(&packed, 4096);
+    Cloche__Rpc__Status *status = details_encode(err, &packed, NULL) == 0
+                                      ? cloche__rpc__status__unpack(NULL, packed.len, packed.data)
+                                      : NULL;
+    for (size_t i = 0; status && i < status->n_details; i++)
+        (void)json_array_append_new(list, detail(status->details[i]));
+    if (status)
+        cloche__rpc__status__free_unpacked(status, NULL);
+    cl_buf_fini(&packed);
+    return list;
+}
+
 json_t *connect_error(const struct cl_err *err)
 {
-    return json_pack("{s:s, s:s}", "code", connect_code(err->code), "message", err->text);
+    return json_pack("{s:s, s:s, s:o*}", "code", connect_code(err->code), "message", err->text,
+                     "details", details_of(err));
 }

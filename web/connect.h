@@ -1,11 +1,11 @@
-/* e2b/connect.h - the Connect protocol's bytes: envelopes and errors.
+/* web/connect.h - the Connect protocol's bytes: envelopes and errors.
  *
  * Owns:    nothing.
  * Thread:  any.  Pure.
  * Source:  connectrpc.com/docs/protocol.
  */
-#ifndef CL_E2B_CONNECT_H
-#define CL_E2B_CONNECT_H
+#ifndef CL_WEB_CONNECT_H
+#define CL_WEB_CONNECT_H
 
 #include <jansson.h>
 #include <stdint.h>
@@ -24,7 +24,8 @@ void connect_head(uint8_t head[static CONNECT_HEAD], uint8_t flags, uint32_t n);
 const char *connect_code(enum cl_code code);
 /* The HTTP status of an error of a method with one answer. */
 int connect_http(enum cl_code code);
-/* {"code": ..., "message": ...} */
+/* {"code": ..., "message": ..., "details": [...]}: ErrorInfo, and RetryInfo and QuotaFailure where
+ * rpc/details.h has them. */
 json_t *connect_error(const struct cl_err *err);
 
 #endif

@@ -1,0 +1,1 @@
+cl_fuzz(web DEPS web)

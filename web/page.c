@@ -1,0 +1,34 @@
+/* web/page.c - see web/page.h. */
+#include "web/page.h"
+
+#include <string.h>
+
+#include "base/util.h"
+
+extern const uint8_t web_index_html[], web_style_css[], web_app_js[], web_api_js[], web_dom_js[];
+extern const size_t web_index_html_size, web_style_css_size, web_app_js_size, web_api_js_size,
+    web_dom_js_size;
+
+bool web_page_find(const char *path, struct web_page *ret)
+{
+    static const char html[] = "text/html; charset=utf-8", css[] = "text/css; charset=utf-8",
+                      script[] = "text/javascript; charset=utf-8";
+    const struct {
+        const char *path;
+        struct web_page page;
+    } pages[] = {
+        {"/", {html, web_index_html, web_index_html_size}},
+        {"/dashboard", {html, web_index_html, web_index_html_size}},
+        {"/dashboard/style.css", {css, web_style_css, web_style_css_size}},
+        {"/dashboard/app.js", {script, web_app_js, web_app_js_size}},
+        {"/dashboard/api.js", {script, web_api_js, web_api_js_size}},
+        {"/dashboard/dom.js", {script, web_dom_js, web_dom_js_size}},
+    };
+    for (size_t i = 0; i < CL_COUNT(pages); i++) {
+        if (strcmp(pages[i].path, path) != 0)
+            continue;
+        *ret = pages[i].page;
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,66 @@
+// api.js - calls of Cloche's services: JSON there and back, and streams of lines.
+//
+// The key is kept for this tab alone, and leaves it in no way but as a header of these calls.
+
+const KEY = "cloche-key";
+
+export class ApiError extends Error {
+  constructor(code, message) {
+    super(message);
+    this.code = code; // "not_found", "resource_exhausted", ...
+  }
+}
+
+export const key = {
+  get: () => sessionStorage.getItem(KEY),
+  set: (value) => sessionStorage.setItem(KEY, value),
+  drop: () => sessionStorage.removeItem(KEY),
+  // Of an address that `cloche dashboard` printed: "#key=clk_...".  Not left in the history.
+  fromAddress() {
+    const found = /^#key=(.+)$/.exec(location.hash);
+    if (!found) return;
+    this.set(decodeURIComponent(found[1]));
+    history.replaceState(null, "", location.pathname);
+  },
+};
+
+async function post(method, message, signal) {
+  let answer;
+  try {
+    answer = await fetch(`/cloche.v1.${method}`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json", Authorization: `Bearer ${key.get()}` },
+      body: JSON.stringify(message),
+      signal,
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError("unavailable", "The gateway does not answer.");
+  }
+  if (answer.ok) return answer;
+  const error = await answer.json().catch(() => ({}));
+  throw new ApiError(error.code ?? "unknown", error.message || `HTTP ${answer.status}`);
+}
+
+// One answer.
+export async function call(method, message = {}) {
+  return (await post(method, message)).json();
+}
+
+// A stream of answers: each is given to `take`.  Returns at its end, throws when it breaks.
+export async function follow(method, message, take, signal) {
+  const answer = await post(method, message, signal);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      const { result, error } = JSON.parse(line);
+      if (error) throw new ApiError(error.code, error.message);
+      take(result);
+    }
+  }
+}

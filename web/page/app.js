@@ -1,0 +1,412 @@
+// app.js - the dashboard: what a key may see of Cloche, and do.
+import { ApiError, call, follow, key } from "./api.js";
+import { between, bytes, cell, chart, el, outcome, seconds, since, table, until, word } from "./dom.js";
+
+const EVERY_MS = 2000; // how often what is shown is asked for, while the page is seen
+const USAGE_EVERY = 3; // of those, for what asks guests
+const USAGE_MAX = 32; // guests asked for one list
+const OUTPUT_MAX = 256 * 1024; // characters of a command's output on the page
+const PAGE = 200; // entries of a list
+
+const main = document.getElementById("main");
+const notice = document.getElementById("notice");
+
+function say(text, kind = "") {
+  notice.textContent = text;
+  notice.className = kind;
+  notice.hidden = !text;
+}
+
+// Of what a click began: an error is told, and the list shows what became of it.
+const doing = (what) => async (event) => {
+  event?.preventDefault();
+  say("");
+  try {
+    await what(event);
+  } catch (error) {
+    fail(error);
+  }
+  view?.refresh();
+};
+
+function fail(error) {
+  if (error instanceof ApiError && error.code === "unauthenticated") signIn(error.message);
+  else if (error.name !== "AbortError") say(error.message, "bad");
+}
+
+const button = (text, what, kind = "") => el(`button${kind}`, { type: "button", onclick: doing(what) }, text);
+const short = (id) => `${id.slice(0, 8)}…${id.slice(-6)}`;
+const stateOf = (unit) => word(unit.state, "UNIT_STATE_");
+const badge = (text) => {
+  const node = el(`span.badge.${text.replaceAll(" ", "-") || "none"}`, {}, text);
+  node.dataset.state = text;
+  return node;
+};
+
+// --- output of a command ------------------------------------------------------------------------
+
+function terminal() {
+  const node = el("pre.output", { tabindex: 0 });
+  const decoders = {};
+  let shown = 0;
+  return {
+    node,
+    // Of either stream, in the order in which it came.
+    add({ stream, data }) {
+      const raw = Uint8Array.from(atob(data ?? ""), (c) => c.charCodeAt(0));
+      decoders[stream] ??= new TextDecoder();
+      // eslint-disable-next-line no-control-regex
+      const text = decoders[stream].decode(raw, { stream: true }).replace(/\x1b\[[0-9;?]*[a-zA-Z]/g, "");
+      node.append(el(stream === "STREAM_STDERR" ? "span.stderr" : "span", {}, text));
+      for (shown += text.length; shown > OUTPUT_MAX && node.childElementCount > 1;) {
+        shown -= node.firstChild.textContent.length;
+        node.firstChild.remove();
+      }
+      node.scrollTop = node.scrollHeight;
+    },
+    end(text) {
+      node.append(el("span.end", {}, `${text}\n`));
+      node.scrollTop = node.scrollHeight;
+    },
+  };
+}
+
+// --- views --------------------------------------------------------------------------------------
+//
+// A view is {node, refresh(tick), leave?}; one is shown at a time, by the address's hash.
+
+async function usageOf(ids, known) {
+  await Promise.all(ids.slice(0, USAGE_MAX).map(async (id) => {
+    try {
+      const { samples = [] } = await call("SandboxService/Usage", { unitId: id });
+      known.set(id, samples.at(-1));
+    } catch (error) {
+      if (error.code === "unauthenticated") throw error;
+      known.delete(id); // it has just ended, or its worker is older than this
+    }
+  }));
+}
+
+const cpu = (sample) => (sample ? `${Math.round((Number(sample.cpuNs ?? 0) / Number(sample.spanNs || 1)) * 100)} %` : "");
+const memory = (sample) => (sample ? `${bytes(sample.memoryUsedBytes)} of ${bytes(sample.memoryTotalBytes)}` : "");
+
+function sandboxActions(box) {
+  const id = box.id, state = stateOf(box);
+  const kill = button("End", () => confirm(`End ${id}? What it holds is gone.`) && call("SandboxService/Kill", { sandboxId: id }), ".danger");
+  const pause = button("Pause", () => call("SandboxService/Pause", { sandboxId: id }));
+  const resume = button("Resume", () => call("SandboxService/Resume", { sandboxId: id }));
+  if (state === "running") return cell(state, pause, kill);
+  return state === "paused" ? cell(state, resume, kill) : cell(state);
+}
+
+const link = (kind, id) => cell(id, el("a", { href: `#/${kind}/${id}`, title: id }, short(id)));
+
+function newSandbox() {
+  const template = el("select", { name: "template", "aria-label": "template" });
+  const ttl = el("select", { name: "ttl", "aria-label": "idle life" },
+    ...[[5, "5 min"], [15, "15 min"], [60, "1 h"], [1440, "24 h"]].map(([m, text]) => el("option", { value: m }, text)));
+  call("TemplateService/List", { pageSize: PAGE }).then(({ templates = [] }) =>
+    template.replaceChildren(...templates.map((t) => el("option", { value: t.name }, t.name)))).catch(fail);
+  return el("form.inline", {
+    onsubmit: doing(async () => {
+      const { sandbox } = await call("SandboxService/Create", { template: template.value, ttlNs: String(Number(ttl.value) * 60e9) });
+      location.hash = `#/sandbox/${sandbox.id}`;
+    }),
+  }, template, ttl, el("button.primary", { type: "submit" }, "New sandbox"));
+}
+
+function sandboxes() {
+  const usage = new Map();
+  const list = table("Sandboxes", [
+    { title: "Sandbox", cell: (b) => link("sandbox", b.id) },
+    { title: "State", cell: (b) => badge(stateOf(b)) },
+    { title: "Template", cell: (b) => b.template ?? "" },
+    { title: "Guest", cell: (b) => `${b.driver ?? ""} · ${word(b.guestSeparation, "GUEST_SEPARATION_")}` },
+    { title: "CPU", kind: "number", cell: (b) => cpu(usage.get(b.id)) },
+    { title: "Memory", kind: "number", cell: (b) => memory(usage.get(b.id)) },
+    { title: "Age", kind: "number", cell: (b) => since(b.created) },
+    { title: "Ends in", kind: "number", cell: (b) => until(b.expires) },
+    { title: "", cell: sandboxActions },
+  ], "No sandbox runs.");
+  return {
+    node: el("section", {}, el("header", {}, el("h2", {}, "Sandboxes"), newSandbox()), list.node),
+    async refresh(tick = 0) {
+      const { sandboxes: boxes = [] } = await call("SandboxService/List", { pageSize: PAGE });
+      list.update(boxes);
+      if (tick % USAGE_EVERY) return;
+      await usageOf(boxes.filter((b) => stateOf(b) === "running").map((b) => b.id), usage);
+      list.update(boxes);
+    },
+  };
+}
+
+function jobs() {
+  const list = table("Jobs", [
+    { title: "Job", cell: (j) => link("job", j.id) },
+    { title: "State", cell: (j) => badge(stateOf(j)) },
+    { title: "Result", cell: (j) => outcome(j.result) },
+    { title: "Template", cell: (j) => j.spec?.template || j.spec?.snapshot || "" },
+    { title: "Command", kind: "command", cell: (j) => (j.spec?.command?.argv ?? []).join(" ") },
+    { title: "Took", kind: "number", cell: (j) => between(j.started, j.ended) || since(j.started) },
+    { title: "Age", kind: "number", cell: (j) => since(j.created) },
+    {
+      title: "",
+      cell: (j) => (stateOf(j) === "ended" ? cell("ended")
+        : cell("live", button("Cancel", () => call("JobService/Cancel", { jobId: j.id }), ".danger"))),
+    },
+  ], "No job was run yet.");
+  return {
+    node: el("section", {}, el("header", {}, el("h2", {}, "Jobs")), list.node),
+    async refresh() {
+      list.update((await call("JobService/List", { pageSize: PAGE })).jobs ?? []);
+    },
+  };
+}
+
+function snapshots() {
+  const list = table("Snapshots", [
+    { title: "Name", cell: (s) => s.name || short(s.id) },
+    { title: "Template", cell: (s) => s.template ?? "" },
+    { title: "Size", kind: "number", cell: (s) => bytes(s.imageBytes) },
+    { title: "Age", kind: "number", cell: (s) => since(s.created) },
+    { title: "Ends in", kind: "number", cell: (s) => until(s.expires) },
+    {
+      title: "",
+      cell: (s) => cell("", button("Delete", () => confirm(`Delete the snapshot ${s.name || s.id}?`) &&
+        call("SnapshotService/Delete", { snapshot: s.id }), ".danger")),
+    },
+  ], "No snapshot is kept.");
+  return {
+    node: el("section", {}, el("header", {}, el("h2", {}, "Snapshots")), list.node),
+    async refresh() {
+      list.update((await call("SnapshotService/List", { pageSize: PAGE })).snapshots ?? []);
+    },
+  };
+}
+
+function workers() {
+  const share = (used, all) => `${used ?? 0} of ${all ?? 0}`;
+  const list = table("Workers", [
+    { title: "Worker", cell: (w) => w.hostname || w.id },
+    { title: "Takes work", cell: (w) => badge(w.draining ? "draining" : w.closed ? "closed" : "open") },
+    { title: "Driver", cell: (w) => w.driver ?? "" },
+    { title: "VMs", kind: "number", cell: (w) => share(w.usedSlots, w.slots) },
+    { title: "vCPUs", kind: "number", cell: (w) => share(Number(w.usedVcpuMilli ?? 0) / 1000, Number(w.capacityVcpuMilli ?? 0) / 1000) },
+    { title: "Memory", kind: "number", cell: (w) => `${bytes(Number(w.usedMemoryMib ?? 0) * 2 ** 20)} of ${bytes(Number(w.capacityMemoryMib ?? 0) * 2 ** 20)}` },
+    { title: "Sandboxes", kind: "number", cell: (w) => w.sandboxes ?? 0 },
+    { title: "Jobs", kind: "number", cell: (w) => w.jobs ?? 0 },
+    { title: "Build", cell: (w) => w.build ?? "" },
+    { title: "", cell: (w) => w.closed || w.drainTrouble || "" },
+  ], "No worker has a session.");
+  return {
+    node: el("section", {}, el("header", {}, el("h2", {}, "Workers")), list.node),
+    async refresh() {
+      list.update((await call("FleetService/ListWorkers", { pageSize: PAGE })).workers ?? []);
+    },
+  };
+}
+
+// --- one of them --------------------------------------------------------------------------------
+
+const facts = (pairs) => el("dl", {}, ...pairs.flatMap(([name, value]) => (value ? [el("dt", {}, name), el("dd", {}, value)] : [])));
+
+function follower(method, message) {
+  const screen = terminal();
+  const stop = new AbortController();
+  const done = follow(method, message, (event) => {
+    if (event.output) screen.add(event.output);
+    if (event.ended) screen.end(outcome(event.ended.result ?? event.ended));
+  }, stop.signal).catch((error) => {
+    if (error.name !== "AbortError") screen.end(error.message);
+  });
+  return { node: screen.node, leave: () => stop.abort(), done };
+}
+
+function sandbox(id) {
+  const head = el("p.row"), about = el("div"), charts = el("div.charts"), outputs = el("div");
+  const line = el("input", { name: "command", "aria-label": "command", placeholder: "a shell command", autocomplete: "off", spellcheck: "false", required: true });
+  const followers = [];
+  let known = "";
+
+  function watch(execId) {
+    followers.splice(0).forEach((f) => f.leave());
+    const f = follower("ExecService/Attach", { sandboxId: id, execId });
+    followers.push(f);
+    outputs.replaceChildren(f.node);
+  }
+  const commands = table("Commands", [
+    { title: "Command", kind: "command", cell: (e) => (e.argv ?? []).join(" ") },
+    { title: "State", cell: (e) => badge(e.running ? "running" : outcome(e.result)) },
+    { title: "Began", kind: "number", cell: (e) => since(e.started) },
+    {
+      title: "",
+      cell: (e) => cell(String(e.running),
+        button("Output", () => watch(e.id)),
+        e.running ? button("Stop", () => call("ExecService/Signal", { sandboxId: id, execId: e.id, signal: 15 }), ".danger") : null),
+    },
+  ], "No command was run yet.");
+
+  const run = el("form.inline", {
+    onsubmit: doing(async () => {
+      const { execId } = await call("ExecService/Start", { sandboxId: id, command: { argv: ["sh", "-c", line.value] } });
+      line.select();
+      watch(execId);
+    }),
+  }, line, el("button.primary", { type: "submit" }, "Run"));
+
+  function showUsage(samples, vcpus) {
+    const loads = samples.map((s) => Number(s.cpuNs ?? 0) / Number(s.spanNs || 1));
+    const last = samples.at(-1);
+    charts.replaceChildren(
+      chart("CPU", loads, vcpus || 1, cpu(last)),
+      chart("Memory", samples.map((s) => Number(s.memoryUsedBytes ?? 0)), Number(last?.memoryTotalBytes ?? 0), memory(last)));
+  }
+
+  return {
+    node: el("section", {}, el("header", {}, el("h2", {}, id), head), about, charts, run, outputs, commands.node),
+    async refresh(tick = 0) {
+      const { sandbox: box } = await call("SandboxService/Get", { sandboxId: id });
+      const state = stateOf(box);
+      if (known !== state) head.replaceChildren(badge(state), sandboxActions(box));
+      line.disabled = run.lastChild.disabled = state === "ended";
+      known = state;
+      about.replaceChildren(facts([
+        ["Template", box.template], ["Guest", `${box.driver ?? ""} · ${word(box.guestSeparation, "GUEST_SEPARATION_")}`],
+        ["Age", since(box.created)], ["Ends in", until(box.expires)], ["Worker", box.workerId],
+        ["Network", (box.networkGrant?.allow ?? []).join(", ") || "none"], ["Copy of", box.forkedFrom],
+        ["Labels", (box.labels ?? []).map((l) => `${l.key}=${l.value ?? ""}`).join(", ")], ["Why it ended", word(box.reason, "REASON_")],
+      ]));
+      if (state === "ended") return;
+      commands.update((await call("ExecService/List", { sandboxId: id, pageSize: PAGE })).execs ?? []);
+      if (tick % USAGE_EVERY) return;
+      const { samples = [], vcpus } = await call("SandboxService/Usage", { unitId: id });
+      showUsage(samples, vcpus);
+    },
+    leave: () => followers.forEach((f) => f.leave()),
+  };
+}
+
+function job(id) {
+  const head = el("p.row"), about = el("div");
+  const output = follower("JobService/Watch", { jobId: id });
+  let known = "";
+  return {
+    node: el("section", {}, el("header", {}, el("h2", {}, id), head), about, output.node),
+    async refresh() {
+      const { job: j } = await call("JobService/Get", { jobId: id });
+      const state = stateOf(j);
+      const cancel = button("Cancel", () => call("JobService/Cancel", { jobId: id }), ".danger");
+      if (known !== state) head.replaceChildren(badge(state), ...(state === "ended" ? [] : [cancel]));
+      known = state;
+      about.replaceChildren(facts([
+        ["Command", (j.spec?.command?.argv ?? []).join(" ")], ["Template", j.spec?.template], ["Snapshot", j.spec?.snapshot],
+        ["Result", outcome(j.result)], ["Took", between(j.started, j.ended)], ["Age", since(j.created)],
+        ["CPU time", j.result?.usage?.cpuNs ? seconds(Number(j.result.usage.cpuNs) / 1e9) : ""],
+        ["Most memory", j.result?.usage?.peakMemoryBytes ? bytes(j.result.usage.peakMemoryBytes) : ""],
+        ["Guest", `${j.driver ?? ""} · ${word(j.guestSeparation, "GUEST_SEPARATION_")}`], ["Worker", j.workerId], ["Attempts", String(j.attempt ?? 0)],
+      ]));
+    },
+    leave: output.leave,
+  };
+}
+
+// --- the frame ----------------------------------------------------------------------------------
+
+const lists = { sandboxes, jobs, snapshots, workers };
+let view = null, who = null, tick = 0, timer = 0;
+
+const QUOTAS = {
+  sandboxes: ["Sandboxes", String], vcpu_milli: ["vCPUs", (n) => String(n / 1000)], memory_mib: ["Memory", (n) => bytes(n * 2 ** 20)],
+  disk_mib: ["Disk", (n) => bytes(n * 2 ** 20)], cpu_ms: ["CPU time", (n) => seconds(n / 1000)], egress_bytes: ["Sent", bytes],
+};
+
+async function showQuotas(node) {
+  const { quotas = [], queued = 0 } = await call("TenantService/GetUsage", { tenant: who.tenant });
+  node.replaceChildren(...quotas.filter((q) => QUOTAS[q.dimension]).map((q) => {
+    const [title, text] = QUOTAS[q.dimension], used = Number(q.used ?? 0), limit = Number(q.limit ?? 0);
+    return el("div.tile", {}, el("span", {}, title), el("strong", {}, text(used)), el("small", {}, `of ${text(limit)}`),
+      el("meter", { min: 0, max: limit || 1, value: used, high: limit * 0.9, "aria-label": title }));
+  }), el("div.tile", {}, el("span", {}, "Queued jobs"), el("strong", {}, String(queued)), el("small", {}, "wait for room")));
+}
+
+function frame() {
+  const tabs = Object.keys(lists).map((name) => el("a", { href: `#/${name}`, "data-tab": name }, name[0].toUpperCase() + name.slice(1)));
+  const quotas = el("div.tiles"), content = el("div");
+  main.replaceChildren(
+    el("header.top", {}, el("h1", {}, "Cloche"), el("nav", {}, ...tabs),
+      el("p.who", {}, el("strong", {}, who.tenant), ` · ${(who.scopes ?? []).join(", ")} `,
+        button("Sign out", () => { key.drop(); signIn(); }))),
+    quotas, content);
+  return {
+    show(next, tab) {
+      tabs.forEach((a) => a.setAttribute("aria-current", a.dataset.tab === tab ? "page" : "false"));
+      content.replaceChildren(next.node);
+    },
+    quotas: () => showQuotas(quotas),
+  };
+}
+
+let shell = null;
+
+function route() {
+  if (!shell) return;
+  const [, kind, id] = location.hash.split("/");
+  view?.leave?.();
+  say("");
+  const one = { sandbox, job }[kind];
+  const raw = one && id ? one(decodeURIComponent(id)) : (lists[kind] ?? sandboxes)();
+  // Two clicks may ask while an answer is awaited; the last word is that of the last one asked.
+  view = { ...raw, refresh: (t) => raw.refresh(t).catch(fail) };
+  shell.show(view, one ? `${kind}${kind === "sandbox" ? "es" : "s"}` : kind in lists ? kind : "sandboxes");
+  tick = 0;
+  clearTimeout(timer);
+  beat();
+}
+
+async function beat() {
+  const mine = view;
+  if (shell && document.visibilityState === "visible") {
+    const n = tick++;
+    await Promise.all([mine.refresh(n), n % USAGE_EVERY ? null : shell.quotas().catch(fail)]);
+  }
+  if (shell && mine === view) timer = setTimeout(beat, EVERY_MS);
+}
+
+function signIn(why = "") {
+  shell = null;
+  view?.leave?.();
+  view = null;
+  clearTimeout(timer);
+  const field = el("input", { type: "password", name: "key", "aria-label": "API key", placeholder: "clk_…", autocomplete: "off", required: true });
+  main.replaceChildren(el("form.sign-in", {
+    onsubmit: doing(async () => {
+      key.set(field.value.trim());
+      await enter();
+    }),
+  }, el("h1", {}, "Cloche"), el("p", {}, "Sign in with an API key: ", el("code", {}, "cloche key create TENANT"),
+    " makes one, ", el("code", {}, "cloche dashboard"), " opens this page with one."),
+  field, el("button.primary", { type: "submit" }, "Sign in")));
+  field.focus();
+  say(why, why ? "bad" : "");
+}
+
+async function enter() {
+  who = await call("TenantService/WhoAmI");
+  shell = frame();
+  route();
+}
+
+addEventListener("hashchange", () => {
+  if (!location.hash.startsWith("#key=")) return route();
+  key.fromAddress();
+  enter().catch(fail);
+});
+document.addEventListener("visibilitychange", () => {
+  if (document.visibilityState !== "visible" || !shell) return;
+  clearTimeout(timer);
+  beat();
+});
+
+key.fromAddress();
+if (key.get()) enter().catch((error) => signIn(error.message));
+else signIn();
