@@ -45,7 +45,7 @@ struct cli_opts {
     struct arg_list env, labels, net;
     uint64_t egress;
     const char *workdir, *upload, *user, *idempotency_key;
-    /* sandbox forward, sandbox url */
+    /* sandbox forward, sandbox url, dashboard */
     const char *domain;
     /* repl */
     const char *language, *sandbox;
@@ -93,8 +93,8 @@ extern const struct cli_command snapshot_commands[];
 extern const size_t snapshot_commands_n;
 extern const struct cli_command port_commands[];
 extern const size_t port_commands_n;
-extern const struct cli_command vm_commands[], top_commands[];
-extern const size_t vm_commands_n, top_commands_n;
+extern const struct cli_command vm_commands[], top_commands[], dashboard_commands[];
+extern const size_t vm_commands_n, top_commands_n, dashboard_commands_n;
 
 /* `mcp` */
 extern const struct cli_command mcp_commands[];

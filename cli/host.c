@@ -18,7 +18,7 @@ static const struct arg_opt up_opts[] = {
     {"metrics", 0, ARG_STRING, OPT(metrics), "HOST:PORT",
      "where /metrics is served; none = nowhere"},
     {"mcp", 0, ARG_STRING, OPT(mcp), "HOST:PORT",
-     "where MCP and E2B's API are served (default 127.0.0.1:7780)"},
+     "where MCP, E2B's API and the dashboard are served (default 127.0.0.1:7780)"},
     {"no-users", 0, ARG_FLAG, OPT(no_users), NULL, "as root: run every process as root"},
     OPT_DIRS,
     {"ready-fd", 0, ARG_U64, OPT(ready_fd), "FD", "with --foreground: report progress here"},

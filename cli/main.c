@@ -85,6 +85,7 @@ int main(int argc, char **argv)
     add_rows(rows, &t.n, port_commands, port_commands_n);
     add_rows(rows, &t.n, vm_commands, vm_commands_n);
     add_rows(rows, &t.n, top_commands, top_commands_n);
+    add_rows(rows, &t.n, dashboard_commands, dashboard_commands_n);
     add_rows(rows, &t.n, code_commands, code_commands_n);
     add_rows(rows, &t.n, file_commands, file_commands_n);
     add_rows(rows, &t.n, template_commands, template_commands_n);

@@ -52,22 +52,51 @@ static int cmd_forward(const struct cli_opts *o, const struct args *a)
 /* --- url ----------------------------------------------------------------------------------------
  */
 
-int reach_domain(const struct cli_opts *o, char domain[static REACH_DOMAIN], struct cl_err *err)
+/* HOST:PORT of the gateway which `up` started here; "" = none runs. */
+static int find_gateway(const struct cli_opts *o, char address[static REACH_DOMAIN],
+                        struct cl_err *err)
 {
-    const char *asked = o->domain ? o->domain : getenv("CLOCHE_PORTS_DOMAIN");
     struct cli_paths p;
-    if (asked && asked[0]) {
-        (void)snprintf(domain, REACH_DOMAIN, "%s", asked);
-        return 0;
-    }
     if (paths_resolve(o, &p, err) < 0)
         return -1;
     json_t *state = supervisor_is_running(p.run) ? supervisor_state(p.run) : NULL;
     const char *mcp = json_string_value(json_object_get(state, "mcp"));
-    const char *port = mcp ? strrchr(mcp, ':') : NULL;
+    (void)snprintf(address, REACH_DOMAIN, "%s", mcp ? mcp : "");
+    json_decref(state);
+    return 0;
+}
+
+int reach_gateway(const struct cli_opts *o, char url[static REACH_DOMAIN], struct cl_err *err)
+{
+    char address[REACH_DOMAIN];
+    if (o->domain) {
+        size_t n = strlen(o->domain);
+        (void)snprintf(url, REACH_DOMAIN, "%.*s", (int)(n - (n && o->domain[n - 1] == '/')),
+                       o->domain);
+        return 0;
+    }
+    if (find_gateway(o, address, err) < 0)
+        return -1;
+    (void)snprintf(url, REACH_DOMAIN, "http://%.240s", address);
+    return address[0]
+               ? 0
+               : cl_fail(err, CL_E_INVALID, 0,
+                         "no gateway runs on this host\ngive --url, or begin with `cloche up`");
+}
+
+int reach_domain(const struct cli_opts *o, char domain[static REACH_DOMAIN], struct cl_err *err)
+{
+    const char *asked = o->domain ? o->domain : getenv("CLOCHE_PORTS_DOMAIN");
+    char address[REACH_DOMAIN];
+    if (asked && asked[0]) {
+        (void)snprintf(domain, REACH_DOMAIN, "%s", asked);
+        return 0;
+    }
+    if (find_gateway(o, address, err) < 0)
+        return -1;
+    const char *port = strrchr(address, ':');
     if (port)
         (void)snprintf(domain, REACH_DOMAIN, "http://localhost%s", port);
-    json_decref(state);
     return port ? 0
                 : cl_fail(err, CL_E_INVALID, 0,
                           "no gateway runs on this host\n"

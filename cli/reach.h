@@ -14,5 +14,8 @@ enum { REACH_DOMAIN = 256 };
  * the gateway which `up` started here. */
 int reach_domain(const struct cli_opts *o, char domain[static REACH_DOMAIN],
                  struct cl_err *err) CL_MUST;
+/* The gateway itself, without a slash at its end: --url, or the one that `up` started here. */
+int reach_gateway(const struct cli_opts *o, char url[static REACH_DOMAIN],
+                  struct cl_err *err) CL_MUST;
 
 #endif

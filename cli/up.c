@@ -333,6 +333,7 @@ static json_t *status_json(const struct cli_paths *p, const json_t *state,
     if (mcp[0]) {
         (void)json_object_set_new(endpoints, "mcp", json_sprintf("http://%s/mcp", mcp));
         (void)json_object_set_new(endpoints, "e2b", json_sprintf("http://%s", mcp));
+        (void)json_object_set_new(endpoints, "dashboard", json_sprintf("http://%s/dashboard", mcp));
     }
     return o;
 }
@@ -360,6 +361,7 @@ int cmd_status(const struct cli_opts *o, const struct args *a)
                                            {"ca", "CA"},
                                            {"mcp", "mcp"},
                                            {"e2b", "E2B's API"},
+                                           {"dashboard", "dashboard"},
                                            {"metrics", "metrics"},
                                            {"state_dir", "state"},
                                            {"audit_dir", "audit log"},
