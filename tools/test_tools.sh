@@ -2,7 +2,7 @@
 # tools/test_tools.sh - fetch what tests need and Debian lacks, as tools/versions.lock pins it.
 #
 # usage: tools/test_tools.sh [DIR]      (default $CLOCHE_TEST_TOOLS, else out/tools)
-# Result: DIR/venv (grpcio, protobuf, mcp, e2b), DIR/node_modules (@grpc/grpc-js, @modelcontextprotocol/*, e2b), DIR/bin (buf, ghz,
+# Result: DIR/venv (grpcio, protobuf, mcp, e2b), DIR/node_modules (@grpc/grpc-js, @modelcontextprotocol/*, @connectrpc/*, e2b, playwright-core), DIR/bin (buf, ghz,
 # grpcurl, h2spec).  A part whose stamp matches its lines of the lock is left alone.  A part whose registry
 # cannot be reached is reported; its tests are then skipped, and counted.  Exit 1 when a part is missing.
 set -eu

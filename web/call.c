@@ -298,8 +298,8 @@ static int send_request(struct web_call *c, struct cl_err *err)
     const ProtobufCMessage *msg = NULL;
     if (cl_arena_new((size_t)PB_ARENA_FACTOR * RPC_MESSAGE_MAX, &arena, err) < 0)
         return -1;
-    int rc = web_codec_read(c->codec, c->in.body ? c->in.body : "", c->in.n, c->method.in, arena,
-                            &msg, err);
+    struct web_body body = {c->codec, c->in.body ? c->in.body : "", c->in.n};
+    int rc = web_codec_read(&body, c->method.in, arena, &msg, err);
     if (rc == 0)
         rc = open_rpc(c, err);
     if (rc == 0)

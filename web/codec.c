@@ -55,17 +55,18 @@ static int read_json(const char *body, size_t n, const ProtobufCMessageDescripto
     return rc;
 }
 
-int web_codec_read(enum web_codec codec, const char *body, size_t n,
-                   const ProtobufCMessageDescriptor *type, struct cl_arena *arena,
-                   const ProtobufCMessage **ret_msg, struct cl_err *err)
+int web_codec_read(const struct web_body *body, const ProtobufCMessageDescriptor *type,
+                   struct cl_arena *arena, const ProtobufCMessage **ret_msg, struct cl_err *err)
 {
     struct cl_buf wire;
-    if (web_codec_is_enveloped(codec) && connect_open(body, n, &body, &n, err) < 0)
+    const char *data = body->data;
+    size_t n = body->n;
+    if (web_codec_is_enveloped(body->codec) && connect_open(data, n, &data, &n, err) < 0)
         return -1;
-    if (!web_codec_is_json(codec))
-        return pb_unpack(type, (const uint8_t *)body, n, arena, ret_msg, err);
+    if (!web_codec_is_json(body->codec))
+        return pb_unpack(type, (const uint8_t *)data, n, arena, ret_msg, err);
     cl_buf_init(&wire, RPC_MESSAGE_MAX);
-    int rc = read_json(body, n, type, &wire, err);
+    int rc = read_json(data, n, type, &wire, err);
     if (rc == 0)
         rc = pb_unpack(type, wire.data, wire.len, arena, ret_msg, err);
     cl_buf_fini(&wire);

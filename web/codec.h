@@ -34,11 +34,16 @@ static inline bool web_codec_is_enveloped(enum web_codec codec)
     return codec == WEB_CONNECT_JSON || codec == WEB_CONNECT_PROTO;
 }
 
+struct web_body {
+    enum web_codec codec;
+    const char *data; /* borrowed */
+    size_t n;
+};
 /* A body, as the one message that it is; *ret_msg dies with the arena.  INVALID, TOOBIG.  Without
- * any bytes it is an empty message. */
-int web_codec_read(enum web_codec codec, const char *body, size_t n,
-                   const ProtobufCMessageDescriptor *type, struct cl_arena *arena,
-                   const ProtobufCMessage **ret_msg, struct cl_err *err) CL_MUST;
+ * any bytes it is an empty message, where it needs no envelope. */
+int web_codec_read(const struct web_body *body, const ProtobufCMessageDescriptor *type,
+                   struct cl_arena *arena, const ProtobufCMessage **ret_msg,
+                   struct cl_err *err) CL_MUST;
 /* Append the message to a body, with what is around it. */
 int web_codec_write(enum web_codec codec, const ProtobufCMessage *msg, bool streams,
                     struct cl_buf *out, struct cl_err *err) CL_MUST;

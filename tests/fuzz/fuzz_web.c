@@ -32,8 +32,8 @@ static void again(enum web_codec codec, const ProtobufCMessage *msg)
     cl_buf_init(&twice, 16 << 20);
     if (cl_arena_new(16 << 20, &arena, &err) == 0 &&
         web_codec_write(codec, msg, false, &once, &err) == 0 &&
-        web_codec_read(codec, (const char *)once.data, once.len, msg->descriptor, arena, &back,
-                       &err) == 0 &&
+        web_codec_read(&(struct web_body){codec, (const char *)once.data, once.len},
+                       msg->descriptor, arena, &back, &err) == 0 &&
         web_codec_write(codec, back, false, &twice, &err) == 0)
         CL_ASSERT(once.len == twice.len && memcmp(once.data, twice.data, once.len) == 0);
     else
@@ -51,10 +51,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1)
         return 0;
     enum web_codec codec = data[0] % WEB_CODEC_NR;
+    struct web_body body = {codec, (const char *)data + 1, size - 1};
     const char *path = paths[(data[0] / WEB_CODEC_NR) % CL_COUNT(paths)];
     if (web_method_find(path, &method, NULL) < 0 || cl_arena_new(16 << 20, &arena, NULL) < 0)
         return 0;
-    if (web_codec_read(codec, (const char *)data + 1, size - 1, method.in, arena, &msg, NULL) == 0)
+    if (web_codec_read(&body, method.in, arena, &msg, NULL) == 0)
         again(codec, msg);
     cl_arena_free(arena);
     return 0;

@@ -232,6 +232,7 @@ function sandbox(id) {
     followers.splice(0).forEach((f) => f.leave());
     const f = follower("ExecService/Attach", { sandboxId: id, execId });
     followers.push(f);
+    f.done.then(() => view?.refresh());
     outputs.replaceChildren(f.node);
   }
   const commands = table("Commands", [

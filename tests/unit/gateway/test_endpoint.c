@@ -56,6 +56,18 @@ static void test_names_of_ports_are_for_nothing_here(void **state)
     assert_int_equal(check(&any, name, NULL), 0);
 }
 
+/* A page of ours, under a name of ours; not when every name is. */
+static void test_an_origin_that_is_the_host(void **state)
+{
+    (void)state;
+    assert_int_equal(check(&open_, "a.org", "https://a.org"), 0);
+    assert_int_equal(check(&open_, "a.org:8443", "https://A.org:8443"), 0);
+    assert_int_equal(check(&open_, "a.org", "https://b.org"), 403);
+    assert_int_equal(check(&open_, "a.org", "https://a.org:8443"), 403);
+    assert_int_equal(check(&open_, "a.org", "ftp://a.org"), 403);
+    assert_int_equal(check(&any, "evil.org", "http://evil.org"), 403);
+}
+
 static void test_origins(void **state)
 {
     (void)state;
@@ -99,6 +111,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_names_of_ports_are_for_nothing_here),
+        cmocka_unit_test(test_an_origin_that_is_the_host),
         cmocka_unit_test(test_origins),
         cmocka_unit_test(test_verbs_paths_and_types),
     };

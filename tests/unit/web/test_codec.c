@@ -64,9 +64,8 @@ static void test_there_and_back(void **state)
         assert_int_equal(out.len, rows[i].n);
         assert_memory_equal(out.data, rows[i].bytes, rows[i].n);
         assert_int_equal(cl_arena_new(4096, &arena, NULL), 0);
-        assert_int_equal(web_codec_read(rows[i].codec, (const char *)out.data, out.len, kill_type,
-                                        arena, &back, NULL),
-                         0);
+        struct web_body body = {rows[i].codec, (const char *)out.data, out.len};
+        assert_int_equal(web_codec_read(&body, kill_type, arena, &back, NULL), 0);
         assert_string_equal(((const Cloche__V1__KillRequest *)back)->sandbox_id, "sbx_1");
         cl_arena_free(arena);
         cl_buf_fini(&out);
@@ -120,9 +119,8 @@ static void test_bad_bodies(void **state)
         const ProtobufCMessage *msg;
         struct cl_err err = {0};
         assert_int_equal(cl_arena_new(4096, &arena, NULL), 0);
-        assert_int_equal(
-            web_codec_read(rows[i].codec, rows[i].body, rows[i].n, kill_type, arena, &msg, &err),
-            -1);
+        struct web_body body = {rows[i].codec, rows[i].body, rows[i].n};
+        assert_int_equal(web_codec_read(&body, kill_type, arena, &msg, &err), -1);
         assert_int_equal(err.code, CL_E_INVALID);
         cl_arena_free(arena);
     }

