@@ -3,7 +3,7 @@
 import threading
 import time
 
-from harness import DRIVERS, IS_SHARED, SECOND, Suite, code_of, error_of, follow, grpc, pb, run, soon, spec, until
+from harness import DRIVERS, IS_SHARED, SECOND, Suite, code_of, error_of, follow, grpc, in_parallel, pb, run, soon, spec, until
 
 suite = Suite("basics")
 check, equal = suite.check, suite.equal
@@ -277,11 +277,13 @@ def templates(c):
     check("templates are listed with their keys", "python" in rows and len(rows["python"].snapshot_key) == 64 and len(rows["base"].verity_root) == 64, rows)
     one = c.admin.templates.Get(pb.TemplateServiceGetRequest(name="base")).template
     equal("Get gives the same", one.snapshot_key, rows["base"].snapshot_key)
-    f = run(c.admin, "sh", "-c", "nproc; grep MemTotal /proc/meminfo", resources=(2, 513, 0))  # no multiple of a large page
+    sizes = [(("sh", "-c", "nproc; grep MemTotal /proc/meminfo"), "base", (2, 513, 0)),  # no multiple of a large page
+             (("python3", "-c", "print(len(b'a' * (200 << 20)))"), "python", (1, 449, 0)),
+             (("true",), "base", (1, 48, 0))]  # which takes 20 s to be sure of
+    f, all_of_it, too_little = in_parallel(lambda s: run(c.admin, *s[0], template=s[1], resources=s[2], timeout_rpc=300), sizes)
     check("vCPUs and memory are as asked", f.out.startswith(b"2\n") and 400_000 < int(f.out.split()[2]) < 540_000, f)
-    f = run(c.admin, "python3", "-c", "print(len(b'a' * (200 << 20)))", template="python", resources=(1, 449, 0), timeout_rpc=120)
-    equal("all of it can be used", (f.outcome, bytes(f.out)), ("EXITED", b"209715200\n"))
-    f = run(c.admin, "true", resources=(1, 48, 0), timeout_rpc=120)
+    equal("all of it can be used", (all_of_it.outcome, bytes(all_of_it.out)), ("EXITED", b"209715200\n"))
+    f = too_little
     check("too little is said to be too little", f.outcome == "FAILED" and "does not boot with 48 MiB of memory, its default is 256" in str(f), f)
 
 

@@ -57,7 +57,7 @@ def what_it_does_is_seen(c):
     b.wait(spin)
     time.sleep(3)
     usage(c.admin, b.id)
-    time.sleep(20)
+    time.sleep(16)
     samples = usage(c.admin, b.id).samples
     quiet = max(samples[-2:], key=lambda s: s.span_ns)
     check("one that does nothing is left in peace", quiet.span_ns > 9 * SECOND and busy([quiet]) < 0.1, samples[-3:])
