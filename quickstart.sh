@@ -47,6 +47,7 @@ Try next:
   build/cloche repl
   build/cloche sandbox create python --ttl 10m
   build/cloche audit tail
+  build/cloche dashboard
   build/cloche doctor
   build/cloche down
 EOF

@@ -29,7 +29,9 @@ const char *web_codec_type(enum web_codec codec)
 
 bool web_codec_find(const char *content_type, bool streams, enum web_codec *ret)
 {
-    size_t n = content_type ? strcspn(content_type, "; \t") : 0;
+    if (!content_type)
+        return false;
+    size_t n = strcspn(content_type, "; \t");
     for (size_t i = 0; i < WEB_CODEC_NR; i++) {
         if (n != strlen(codecs[i].type) || strncasecmp(content_type, codecs[i].type, n) != 0)
             continue;

@@ -18,13 +18,11 @@
 #include "web/answer.h"
 
 enum {
-    WEB_CALLS_MAX = 1024,           /* in flight: memory of their streams */
-    WEB_CALLS_OF_KEY = 256,         /* so that one key cannot take all of them */
-    WEB_REQUEST_MAX = 4 << 20,      /* RPC_MESSAGE_MAX */
-    WEB_OUT_HIGH = 256 * 1024,      /* of a stream: above it the scheduler is not read */
-    WEB_ANSWER_S = 60,              /* for one answer, unless the client says */
-    WEB_STREAM_S = 24 * 3600,       /* the longest that anything may take */
-    WEB_CREDENTIAL_MAX = 16 * 1024, /* as long as the head that it is in */
+    WEB_CALLS_MAX = 1024,      /* in flight: memory of their streams */
+    WEB_CALLS_OF_KEY = 256,    /* so that one key cannot take all of them */
+    WEB_OUT_HIGH = 256 * 1024, /* of a stream: above it the scheduler is not read */
+    WEB_ANSWER_S = 60,         /* for one answer, unless the client says */
+    WEB_STREAM_S = 24 * 3600,  /* the longest that anything may take */
 };
 
 struct web_server;
