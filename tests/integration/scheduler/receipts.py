@@ -65,6 +65,28 @@ def a_receipt_means_that_it_is_written(c):
 
 
 @suite.scenario
+def what_the_log_has_no_room_for_is_a_gap(c):
+    """More ends of execs than the scheduler keeps for a log that stands still."""
+    many = 18000
+    with Scene(c, "gap") as s:
+        box = Box(s.client)
+        os.kill(c.audit.pid, signal.SIGSTOP)
+        try:
+            for i in range(1, many + 1):
+                s.w.send(exec_changed=wpb.ExecChanged(tenant=s.name, unit_id=box.id, exec_id=f"exec_{i}", result=pb.ExecResult(outcome=pb.OUTCOME_EXITED), number=i))
+            time.sleep(3)
+            equal("no receipt while the log stands still", s.acks, [])
+        finally:
+            os.kill(c.audit.pid, signal.SIGCONT)
+        check("when it goes on all have theirs", until(lambda: s.acks and s.acks[-1] == many, 30), s.acks[-3:])
+        records = c.audit_records()
+        told = {r["fields"]["exec"] for r in records if r["event"] == "exec.end" and r["fields"]["unit"] == box.id}
+        lost = sum(r["fields"]["count"] for r in records if r["event"] == "gap")
+        check("… some are in the log", 1000 < len(told) < many, len(told))
+        check("… and the others are counted there as missing", many <= len(told) + lost < many + 100, (len(told), lost))
+
+
+@suite.scenario
 def of_what_is_not_recorded_too(c):
     with Scene(c, "left") as s:
         box = Box(s.client)
