@@ -149,6 +149,12 @@ static void reply_error(struct web_call *c, int status, const struct cl_err *err
     free(text);
 }
 
+/* The protocol's envelopes are a stream, also around one answer. */
+static bool is_in_pieces(const struct web_call *c)
+{
+    return c->method.streams || web_codec_is_enveloped(c->codec);
+}
+
 /* The end of a stream that has begun. */
 static void end_stream(struct web_call *c, const struct cl_err *err)
 {
@@ -209,7 +215,7 @@ static void on_message(struct rpc_call *rpc, const ProtobufCMessage *msg, void *
     struct web_call *c = arg;
     if (!c->transport || c->bad.code)
         return;
-    if (c->method.streams)
+    if (is_in_pieces(c))
         send_one(c, msg);
     else if (!c->is_answered && web_codec_write(c->codec, msg, false, &c->out, &c->bad) < 0)
         rpc_call_cancel(rpc);
@@ -232,7 +238,7 @@ static void on_end(struct rpc_call *rpc, const struct cl_err *status, void *arg)
     }
     if (why) {
         fail(c, why);
-    } else if (!c->method.streams) {
+    } else if (!is_in_pieces(c)) {
         reply_bytes(c, 200, web_codec_type(c->codec));
     } else {
         if (!c->is_streaming)
@@ -292,22 +298,55 @@ static int open_rpc(struct web_call *c, struct cl_err *err)
     return rpc_channel_call(rpc_pool_pick(c->server->pool), &spec, &events, c, &c->rpc, err);
 }
 
-static int send_request(struct web_call *c, struct cl_err *err)
+typedef int each_fn(struct web_call *c, const ProtobufCMessage *msg, struct cl_err *err);
+
+static int none(struct web_call *c, const ProtobufCMessage *msg, struct cl_err *err)
+{
+    (void)c, (void)msg, (void)err;
+    return 0;
+}
+
+static int send_it(struct web_call *c, const ProtobufCMessage *msg, struct cl_err *err)
+{
+    return rpc_call_send(c->rpc, msg, err);
+}
+
+static int with_one(struct web_call *c, const struct web_body *one, each_fn *each,
+                    struct cl_err *err)
 {
     struct cl_arena *arena = NULL;
     const ProtobufCMessage *msg = NULL;
     if (cl_arena_new((size_t)PB_ARENA_FACTOR * RPC_MESSAGE_MAX, &arena, err) < 0)
         return -1;
-    struct web_body body = {c->codec, c->in.body ? c->in.body : "", c->in.n};
-    int rc = web_codec_read(&body, c->method.in, arena, &msg, err);
+    int rc = web_codec_read(one, c->method.in, arena, &msg, err);
     if (rc == 0)
-        rc = open_rpc(c, err);
-    if (rc == 0)
-        rc = rpc_call_send(c->rpc, msg, err);
-    if (rc == 0)
-        rpc_call_close_send(c->rpc);
+        rc = each(c, msg, err);
     cl_arena_free(arena);
     return rc;
+}
+
+static int with_each(struct web_call *c, each_fn *each, struct cl_err *err)
+{
+    struct web_body rest = {c->codec, c->in.body ? c->in.body : "", c->in.n}, one;
+    size_t n = 0;
+    int more;
+    while ((more = web_body_next(&rest, c->method.takes_many, &one, err)) > 0) {
+        n++;
+        if (with_one(c, &one, each, err) < 0)
+            return n > 1 ? cl_wrap(err, "message %zu", n) : -1;
+    }
+    if (more == 0 && n != 1 && !c->method.takes_many)
+        return cl_fail(err, CL_E_INVALID, 0, "%zu messages: the method takes one", n);
+    return more;
+}
+
+/* All of it is read before any of it is sent: what is wrong further down changes nothing. */
+static int send_request(struct web_call *c, struct cl_err *err)
+{
+    if (with_each(c, none, err) < 0 || open_rpc(c, err) < 0 || with_each(c, send_it, err) < 0)
+        return -1;
+    rpc_call_close_send(c->rpc);
+    return 0;
 }
 
 static int ask(struct web_call *c, struct cl_err *err)
@@ -317,7 +356,7 @@ static int ask(struct web_call *c, struct cl_err *err)
         return -1;
     if (encoding && strcasecmp(encoding, "identity") != 0)
         return cl_fail(err, CL_E_UNIMPL, 0, "Content-Encoding %.40s: send it plain", encoding);
-    if (c->method.streams && !c->in.can_stream)
+    if (is_in_pieces(c) && !c->in.can_stream)
         return cl_fail(err, CL_E_INVALID, 0, "HTTP/1.0 has no streams: use HTTP/1.1");
     return send_request(c, err);
 }
@@ -325,17 +364,19 @@ static int ask(struct web_call *c, struct cl_err *err)
 static void run_method(struct web_call *c)
 {
     struct cl_err err = {0};
-    if (web_method_find(c->in.path, &c->method, &err) < 0) {
+    int rc = web_method_find(c->in.path, &c->method, &err);
+    bool is_stream = c->method.takes_many || c->method.streams;
+    if (rc < 0) {
         fail(c, &err);
     } else if (!c->in.is_post) {
         (void)cl_fail(&err, CL_E_UNIMPL, 0, "POST a message");
         reply_error(c, 405, &err);
-    } else if (!web_codec_find(c->in.content_type, c->method.streams, &c->codec)) {
+    } else if (!web_codec_find(c->in.content_type, is_stream, &c->codec)) {
         c->codec = WEB_JSON;
         (void)cl_fail(&err, CL_E_INVALID, 0, "Content-Type must be %s",
-                      c->method.streams ? "application/json (answers are lines), "
-                                          "application/connect+json or application/connect+proto"
-                                        : "application/json or application/proto");
+                      is_stream ? "application/json (a message a line), application/connect+json "
+                                  "or application/connect+proto"
+                                : "application/json or application/proto");
         reply_error(c, 415, &err);
     } else if (ask(c, &err) < 0) {
         fail(c, &err);

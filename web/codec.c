@@ -57,18 +57,44 @@ static int read_json(const char *body, size_t n, const ProtobufCMessageDescripto
     return rc;
 }
 
-int web_codec_read(const struct web_body *body, const ProtobufCMessageDescriptor *type,
+/* Lines with nothing in them are none. */
+static int next_line(struct web_body *body, struct web_body *ret_one)
+{
+    while (body->n > 0) {
+        const char *line = body->data, *end = memchr(line, '\n', body->n);
+        size_t n = end ? (size_t)(end - line) : body->n;
+        body->data += n + (end != NULL);
+        body->n -= n + (end != NULL);
+        *ret_one = (struct web_body){body->codec, line, n};
+        if (n > 0 && !(n == 1 && line[0] == '\r'))
+            return 1;
+    }
+    return 0;
+}
+
+int web_body_next(struct web_body *body, bool many, struct web_body *ret_one, struct cl_err *err)
+{
+    if (web_codec_is_enveloped(body->codec)) {
+        *ret_one = (struct web_body){.codec = body->codec};
+        if (body->n == 0)
+            return 0;
+        return connect_next(&body->data, &body->n, &ret_one->data, &ret_one->n, err) < 0 ? -1 : 1;
+    }
+    if (many)
+        return next_line(body, ret_one);
+    *ret_one = *body;
+    *body = (struct web_body){.codec = body->codec};
+    return ret_one->data != NULL;
+}
+
+int web_codec_read(const struct web_body *one, const ProtobufCMessageDescriptor *type,
                    struct cl_arena *arena, const ProtobufCMessage **ret_msg, struct cl_err *err)
 {
     struct cl_buf wire;
-    const char *data = body->data;
-    size_t n = body->n;
-    if (web_codec_is_enveloped(body->codec) && connect_open(data, n, &data, &n, err) < 0)
-        return -1;
-    if (!web_codec_is_json(body->codec))
-        return pb_unpack(type, (const uint8_t *)data, n, arena, ret_msg, err);
+    if (!web_codec_is_json(one->codec))
+        return pb_unpack(type, (const uint8_t *)one->data, one->n, arena, ret_msg, err);
     cl_buf_init(&wire, RPC_MESSAGE_MAX);
-    int rc = read_json(data, n, type, &wire, err);
+    int rc = read_json(one->data, one->n, type, &wire, err);
     if (rc == 0)
         rc = pb_unpack(type, wire.data, wire.len, arena, ret_msg, err);
     cl_buf_fini(&wire);

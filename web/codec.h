@@ -23,7 +23,7 @@ enum web_codec {
 
 /* The type of the answer; of WEB_JSON that of one. */
 const char *web_codec_type(enum web_codec codec);
-/* May a method that streams its answers, or does not, be asked so? */
+/* May a method with a stream, of requests or answers, or one without be asked so? */
 bool web_codec_find(const char *content_type, bool streams, enum web_codec *ret);
 static inline bool web_codec_is_json(enum web_codec codec)
 {
@@ -36,12 +36,15 @@ static inline bool web_codec_is_enveloped(enum web_codec codec)
 
 struct web_body {
     enum web_codec codec;
-    const char *data; /* borrowed */
+    const char *data; /* borrowed; NULL = nothing is left */
     size_t n;
 };
-/* A body, as the one message that it is; *ret_msg dies with the arena.  INVALID, TOOBIG.  Without
- * any bytes it is an empty message, where it needs no envelope. */
-int web_codec_read(const struct web_body *body, const ProtobufCMessageDescriptor *type,
+/* Take the next message off a body: an envelope's content, a line of JSON where there may be many,
+ * else all of it, which may be nothing at all: an empty message.  1, or 0 at the end; INVALID. */
+int web_body_next(struct web_body *body, bool many, struct web_body *ret_one,
+                  struct cl_err *err) CL_MUST;
+/* One of them; *ret_msg dies with the arena.  INVALID, TOOBIG. */
+int web_codec_read(const struct web_body *one, const ProtobufCMessageDescriptor *type,
                    struct cl_arena *arena, const ProtobufCMessage **ret_msg,
                    struct cl_err *err) CL_MUST;
 /* Append the message to a body, with what is around it. */

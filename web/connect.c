@@ -9,20 +9,30 @@
 #include "rpc/grpc_wire.h"
 #include "rpc/proto/details.pb-c.h"
 
-int connect_open(const char *body, size_t n, const char **ret_message, size_t *ret_n,
+int connect_next(const char **rest, size_t *n, const char **ret_message, size_t *ret_n,
                  struct cl_err *err)
 {
-    const uint8_t *b = (const uint8_t *)body;
-    if (n < CONNECT_HEAD)
+    const uint8_t *b = (const uint8_t *)*rest;
+    if (*n < CONNECT_HEAD)
         return cl_fail(err, CL_E_INVALID, 0, "the request is no Connect envelope");
     if (b[0] != 0)
         return cl_fail(err, CL_E_INVALID, 0, "the request is compressed: send it plain");
     uint32_t length = (uint32_t)b[1] << 24 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 8 | b[4];
-    if (length != n - CONNECT_HEAD)
-        return cl_fail(err, CL_E_INVALID, 0, "the request is not one Connect envelope");
-    *ret_message = body + CONNECT_HEAD;
+    if (length > *n - CONNECT_HEAD)
+        return cl_fail(err, CL_E_INVALID, 0, "the request ends within a Connect envelope");
+    *ret_message = *rest + CONNECT_HEAD;
     *ret_n = length;
+    *rest += CONNECT_HEAD + length;
+    *n -= CONNECT_HEAD + length;
     return 0;
+}
+
+int connect_open(const char *body, size_t n, const char **ret_message, size_t *ret_n,
+                 struct cl_err *err)
+{
+    if (connect_next(&body, &n, ret_message, ret_n, err) < 0)
+        return -1;
+    return n == 0 ? 0 : cl_fail(err, CL_E_INVALID, 0, "the request is not one Connect envelope");
 }
 
 void connect_head(uint8_t head[static CONNECT_HEAD], uint8_t flags, uint32_t n)

@@ -15,8 +15,12 @@
 
 enum { CONNECT_HEAD = 5, CONNECT_END = 2 };
 
-/* The one message of a request to a method that streams its answers; INVALID unless it is exactly
- * one, not compressed. */
+/* The first message of what is left of a request, which is not empty; *rest and *n move behind it.
+ * INVALID unless it is whole, not compressed. */
+int connect_next(const char **rest, size_t *n, const char **ret_message, size_t *ret_n,
+                 struct cl_err *err) CL_MUST;
+/* The one message of a request to a method that streams its answers alone; INVALID unless it is
+ * exactly one. */
 int connect_open(const char *body, size_t n, const char **ret_message, size_t *ret_n,
                  struct cl_err *err) CL_MUST;
 void connect_head(uint8_t head[static CONNECT_HEAD], uint8_t flags, uint32_t n);

@@ -26,13 +26,18 @@ static const ProtobufCServiceDescriptor *const services[] = {
 /* What protobuf-c's descriptors do not tell. */
 static const struct {
     const char *path;
-    bool of_requests;
+    bool takes_many, streams;
 } streams[] = {
-    {"/cloche.v1.CodeService/RunCode", false},   {"/cloche.v1.ExecService/Attach", false},
-    {"/cloche.v1.ExecService/WriteStdin", true}, {"/cloche.v1.FileService/Read", false},
-    {"/cloche.v1.FileService/Write", true},      {"/cloche.v1.FileService/Watch", false},
-    {"/cloche.v1.JobService/Run", false},        {"/cloche.v1.JobService/Watch", false},
-    {"/cloche.v1.JobService/WriteStdin", true},  {"/cloche.v1.PortService/Connect", true},
+    {"/cloche.v1.CodeService/RunCode", false, true},
+    {"/cloche.v1.ExecService/Attach", false, true},
+    {"/cloche.v1.ExecService/WriteStdin", true, false},
+    {"/cloche.v1.FileService/Read", false, true},
+    {"/cloche.v1.FileService/Write", true, false},
+    {"/cloche.v1.FileService/Watch", false, true},
+    {"/cloche.v1.JobService/Run", false, true},
+    {"/cloche.v1.JobService/Watch", false, true},
+    {"/cloche.v1.JobService/WriteStdin", true, false},
+    {"/cloche.v1.PortService/Connect", true, true},
 };
 
 const ProtobufCServiceDescriptor *web_method_service(size_t i)
@@ -71,10 +76,10 @@ int web_method_find(const char *path, struct web_method *ret, struct cl_err *err
     for (size_t i = 0; i < CL_COUNT(streams); i++) {
         if (strcmp(streams[i].path, path) != 0)
             continue;
-        if (streams[i].of_requests)
-            return cl_fail(err, CL_E_UNIMPL, 0, "%s takes a stream of requests: call it by gRPC",
-                           path + 1);
-        ret->streams = true;
+        ret->takes_many = streams[i].takes_many;
+        ret->streams = streams[i].streams;
     }
+    if (ret->takes_many && ret->streams)
+        return cl_fail(err, CL_E_UNIMPL, 0, "%s is a conversation: call it by gRPC", path + 1);
     return 0;
 }

@@ -1,5 +1,5 @@
 /* web/methods.h - which methods plain HTTP can call: all of the services' that clients have, but
- * those that take a stream of requests.
+ * one whose requests and answers are streams of one conversation.
  *
  * Owns:    nothing.
  * Thread:  any.  Pure.
@@ -16,10 +16,11 @@
 
 struct web_method {
     const ProtobufCMessageDescriptor *in, *out;
-    bool streams; /* its answers */
+    bool takes_many; /* requests are a stream */
+    bool streams;    /* answers are */
 };
 
-/* "/cloche.v1.JobService/Run".  NOTFOUND; UNIMPL for one that takes a stream. */
+/* "/cloche.v1.JobService/Run".  NOTFOUND; UNIMPL for one with both. */
 int web_method_find(const char *path, struct web_method *ret, struct cl_err *err) CL_MUST;
 /* Is the path one of a service, whether that has such a method or not? */
 bool web_method_serves(const char *path);

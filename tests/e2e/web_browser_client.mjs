@@ -53,6 +53,17 @@ out.title = await page.title()
 await page.waitForSelector('table[aria-label=Commands] tbody tr')
 out.command = await page.textContent('td.command')
 await page.waitForSelector('.chart')
+
+// --- files: one goes up, and comes down as it was
+await page.click('summary')
+const bytes = Buffer.from(Array.from({ length: 200000 }, (_, i) => (i * 7) & 255))
+await page.setInputFiles('input[type=file]', { name: 'a b.bin', mimeType: 'application/octet-stream', buffer: bytes })
+const [down] = await Promise.all([page.waitForEvent('download'), press(page, 'a b.bin')])
+const { readFileSync } = await import('node:fs')
+out.file = [down.suggestedFilename(), readFileSync(await down.path()).equals(bytes)]
+await press(page, 'Up')
+await page.getByRole('button', { name: 'user/', exact: true }).waitFor()
+out.folder = await page.textContent('details code')
 await shot('sandbox')
 
 // --- it rests and goes on, from the list

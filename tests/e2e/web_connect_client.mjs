@@ -47,7 +47,6 @@ out.watch = text(await all(jobs.watch({ jobId: id })), 1)
 out.unknown = await caught(jobs.get({ jobId: 'job_0123456789abcdefghjkmnpqrs' }))
 out.unknownStream = await caught(all(jobs.watch({ jobId: 'job_0123456789abcdefghjkmnpqrs' })))
 out.stranger = (await caught(clientOf('JobService', 'clk_0123456789abcdef_' + '0'.repeat(64)).list({})))[0]
-out.upload = (await caught(jobs.writeStdin((async function* () { yield { jobId: id } })())))
 
 const { sandbox } = await boxes.create({ template: 'base', ttlNs: 300_000_000_000n })
 out.big = sandbox.expires.unixNs > 1_700_000_000_000_000_000n

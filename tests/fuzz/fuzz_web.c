@@ -1,5 +1,6 @@
-/* What strangers post to a method: a path, then a body in one of four forms.  What is read as a
- * message is written again in the same form, and is the same message then. */
+/* What strangers post to a method: a path, then a body in one of four forms, of one message or
+ * many.  What is read as a message is written again in the same form, and is the same message then.
+ */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -28,12 +29,14 @@ static void again(enum web_codec codec, const ProtobufCMessage *msg)
     struct cl_arena *arena = NULL;
     const ProtobufCMessage *back = NULL;
     struct cl_err err = {0};
+    struct web_body body, one;
     cl_buf_init(&once, 16 << 20);
     cl_buf_init(&twice, 16 << 20);
-    if (cl_arena_new(16 << 20, &arena, &err) == 0 &&
-        web_codec_write(codec, msg, false, &once, &err) == 0 &&
-        web_codec_read(&(struct web_body){codec, (const char *)once.data, once.len},
-                       msg->descriptor, arena, &back, &err) == 0 &&
+    bool is = cl_arena_new(16 << 20, &arena, &err) == 0 &&
+              web_codec_write(codec, msg, false, &once, &err) == 0;
+    body = (struct web_body){codec, once.data ? (const char *)once.data : "", once.len};
+    if (is && web_body_next(&body, false, &one, &err) == 1 &&
+        web_codec_read(&one, msg->descriptor, arena, &back, &err) == 0 &&
         web_codec_write(codec, back, false, &twice, &err) == 0)
         CL_ASSERT(once.len == twice.len && memcmp(once.data, twice.data, once.len) == 0);
     else
@@ -43,20 +46,27 @@ static void again(enum web_codec codec, const ProtobufCMessage *msg)
     cl_buf_fini(&twice);
 }
 
+static void read_one(const struct web_body *one, const ProtobufCMessageDescriptor *type)
+{
+    struct cl_arena *arena = NULL;
+    const ProtobufCMessage *msg;
+    if (cl_arena_new(16 << 20, &arena, NULL) < 0)
+        return;
+    if (web_codec_read(one, type, arena, &msg, NULL) == 0)
+        again(one->codec, msg);
+    cl_arena_free(arena);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct web_method method;
-    struct cl_arena *arena = NULL;
-    const ProtobufCMessage *msg;
     if (size < 1)
         return 0;
-    enum web_codec codec = data[0] % WEB_CODEC_NR;
-    struct web_body body = {codec, (const char *)data + 1, size - 1};
     const char *path = paths[(data[0] / WEB_CODEC_NR) % CL_COUNT(paths)];
-    if (web_method_find(path, &method, NULL) < 0 || cl_arena_new(16 << 20, &arena, NULL) < 0)
+    struct web_body body = {data[0] % WEB_CODEC_NR, (const char *)data + 1, size - 1}, one;
+    if (web_method_find(path, &method, NULL) < 0)
         return 0;
-    if (web_codec_read(&body, method.in, arena, &msg, NULL) == 0)
-        again(codec, msg);
-    cl_arena_free(arena);
+    for (int n = 0; n < 16 && web_body_next(&body, method.takes_many, &one, NULL) > 0; n++)
+        read_one(&one, method.in);
     return 0;
 }

@@ -3,6 +3,7 @@
 // The key is kept for this tab alone, and leaves it in no way but as a header of these calls.
 
 const KEY = "cloche-key";
+const PIECE = 48 * 1024;
 
 export class ApiError extends Error {
   constructor(code, message) {
@@ -24,13 +25,14 @@ export const key = {
   },
 };
 
+// message: an object, or text that is ready
 async function post(method, message, signal) {
   let answer;
   try {
     answer = await fetch(`/cloche.v1.${method}`, {
       method: "POST",
       headers: { "Content-Type": "application/json", Authorization: `Bearer ${key.get()}` },
-      body: JSON.stringify(message),
+      body: typeof message === "string" ? message : JSON.stringify(message),
       signal,
     });
   } catch (error) {
@@ -45,6 +47,17 @@ async function post(method, message, signal) {
 // One answer.
 export async function call(method, message = {}) {
   return (await post(method, message)).json();
+}
+
+// A file of a browser as the messages of FileService.Write: pieces, the last one commits.
+export async function upload(sandboxId, path, file) {
+  const lines = [];
+  for (let at = 0; at === 0 || at < file.size; at += PIECE) {
+    const bytes = new Uint8Array(await file.slice(at, at + PIECE).arrayBuffer());
+    const data = btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+    lines.push(JSON.stringify(at === 0 ? { sandboxId, path, data } : { data }));
+  }
+  await post("FileService/Write", [...lines, '{"commit":true}'].join("\n"));
 }
 
 // A stream of answers: each is given to `take`.  Returns at its end, throws when it breaks.

@@ -1,5 +1,5 @@
 // app.js - the dashboard: what a key may see of Cloche, and do.
-import { ApiError, call, follow, key } from "./api.js";
+import { ApiError, call, follow, key, upload } from "./api.js";
 import { between, bytes, cell, chart, el, outcome, seconds, since, table, until, word } from "./dom.js";
 
 const EVERY_MS = 2000; // how often what is shown is asked for, while the page is seen
@@ -7,6 +7,7 @@ const USAGE_EVERY = 3; // of those, for what asks guests
 const USAGE_MAX = 32; // guests asked for one list
 const OUTPUT_MAX = 256 * 1024; // characters of a command's output on the page
 const PAGE = 200; // entries of a list
+const UPLOAD_MAX = 5 * 2 ** 20, DOWNLOAD_MAX = 64 * 2 ** 20; // bytes of a file: the gateway's for one request; a tab's memory
 
 const main = document.getElementById("main");
 const notice = document.getElementById("notice");
@@ -222,6 +223,55 @@ function follower(method, message) {
   return { node: screen.node, leave: () => stop.abort(), done };
 }
 
+async function download(id, path, name) {
+  const pieces = [];
+  let n = 0;
+  await follow("FileService/Read", { sandboxId: id, path }, ({ data = "" }) => {
+    const piece = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
+    n += piece.length;
+    if (n > DOWNLOAD_MAX) throw new ApiError("out_of_range", `More than ${bytes(DOWNLOAD_MAX)}: cloche cp`);
+    pieces.push(piece);
+  });
+  const url = URL.createObjectURL(new Blob(pieces, { type: "application/octet-stream" }));
+  el("a", { href: url, download: name }).click();
+  URL.revokeObjectURL(url);
+}
+
+// The folder at `path`, and what lies in it.
+function files(id) {
+  let path = "/home/user";
+  const here = el("code", {}), chosen = el("input", { type: "file", hidden: true, "aria-label": "file" });
+  const full = (name) => `${path === "/" ? "" : path}/${name}`;
+  const go = (to) => async () => { path = to; await update(); };
+  const list = table("Files", [
+    {
+      title: "Name",
+      cell: (f) => cell(full(f.name), f.type === "FILE_TYPE_DIRECTORY" ? button(`${f.name}/`, go(full(f.name)), ".link")
+        : button(f.name, () => download(id, full(f.name), f.name), ".link")),
+    },
+    { title: "Size", kind: "number", cell: (f) => (f.type === "FILE_TYPE_REGULAR" ? bytes(f.size) : word(f.type, "FILE_TYPE_")) },
+    { title: "Changed", kind: "number", cell: (f) => since(f.modified) },
+  ], "Nothing is in this folder.");
+
+  async function update() {
+    const { files: found = [] } = await call("FileService/List", { sandboxId: id, path, pageSize: PAGE });
+    here.textContent = path;
+    list.update(found.map((f) => ({ ...f, id: full(f.name) })));
+  }
+  chosen.addEventListener("change", doing(async () => {
+    const [file] = chosen.files;
+    chosen.value = "";
+    if (!file) return;
+    if (file.size > UPLOAD_MAX) throw new ApiError("out_of_range", `More than ${bytes(UPLOAD_MAX)}: cloche cp`);
+    await upload(id, full(file.name), file);
+    await update();
+  }));
+  return el("details", { ontoggle: (e) => e.target.open && update().catch(fail) },
+    el("summary", {}, "Files"),
+    el("p.inline", {}, button("Up", () => go(path.replace(/\/[^/]*$/, "") || "/")()), here, button("Upload", () => chosen.click()), button("Look again", update), chosen),
+    list.node);
+}
+
 function sandbox(id) {
   const head = el("p.row"), about = el("div"), charts = el("div.charts"), outputs = el("div");
   const line = el("input", { name: "command", "aria-label": "command", placeholder: "a shell command", autocomplete: "off", spellcheck: "false", required: true });
@@ -264,7 +314,7 @@ function sandbox(id) {
   }
 
   return {
-    node: el("section", {}, el("header", {}, el("h2", {}, id), head), about, charts, run, outputs, commands.node),
+    node: el("section", {}, el("header", {}, el("h2", {}, id), head), about, charts, run, outputs, commands.node, files(id)),
     async refresh(tick = 0) {
       const { sandbox: box } = await call("SandboxService/Get", { sandboxId: id });
       const state = stateOf(box);

@@ -64,8 +64,10 @@ static void test_there_and_back(void **state)
         assert_int_equal(out.len, rows[i].n);
         assert_memory_equal(out.data, rows[i].bytes, rows[i].n);
         assert_int_equal(cl_arena_new(4096, &arena, NULL), 0);
-        struct web_body body = {rows[i].codec, (const char *)out.data, out.len};
-        assert_int_equal(web_codec_read(&body, kill_type, arena, &back, NULL), 0);
+        struct web_body body = {rows[i].codec, (const char *)out.data, out.len}, one;
+        assert_int_equal(web_body_next(&body, false, &one, NULL), 1);
+        assert_int_equal(web_codec_read(&one, kill_type, arena, &back, NULL), 0);
+        assert_int_equal(web_body_next(&body, false, &one, NULL), 0);
         assert_string_equal(((const Cloche__V1__KillRequest *)back)->sandbox_id, "sbx_1");
         cl_arena_free(arena);
         cl_buf_fini(&out);
@@ -95,6 +97,34 @@ static void test_lines_and_ends(void **state)
     cl_buf_fini(&out);
 }
 
+static void test_many(void **state)
+{
+    (void)state;
+    static const struct {
+        enum web_codec codec;
+        const char *bytes;
+        size_t n, messages;
+    } rows[] = {
+        {WEB_JSON, "{}\n{}\n", 6, 2},
+        {WEB_JSON, "\n{}\r\n\r\n{}", 9, 2},
+        {WEB_JSON, "", 0, 0},
+        {WEB_CONNECT_JSON, "", 0, 0},
+        {WEB_CONNECT_PROTO, "\0\0\0\0\0\0\0\0\0\0", 10, 2},
+        {WEB_CONNECT_JSON, "\0\0\0\0\2{}\0\0\0\0\2{}", 14, 2},
+    };
+    for (size_t i = 0; i < CL_COUNT(rows); i++) {
+        struct web_body body = {rows[i].codec, rows[i].bytes, rows[i].n}, one;
+        struct cl_arena *arena;
+        const ProtobufCMessage *msg;
+        size_t n = 0;
+        assert_int_equal(cl_arena_new(4096, &arena, NULL), 0);
+        for (; web_body_next(&body, true, &one, NULL) > 0; n++)
+            assert_int_equal(web_codec_read(&one, kill_type, arena, &msg, NULL), 0);
+        assert_int_equal(n, rows[i].messages);
+        cl_arena_free(arena);
+    }
+}
+
 static void test_bad_bodies(void **state)
 {
     (void)state;
@@ -111,16 +141,17 @@ static void test_bad_bodies(void **state)
         {WEB_PROTO, "\x0a\1\xff", 3},
         {WEB_CONNECT_JSON, "{}", 2},
         {WEB_CONNECT_JSON, "\1\0\0\0\2{}", 7},
-        {WEB_CONNECT_JSON, "", 0},
-        {WEB_CONNECT_PROTO, "\0\0\0\0\1\x0a\0", 7},
+        {WEB_CONNECT_JSON, "\0\0\0\0\3{}", 7},
+        {WEB_CONNECT_PROTO, "\0\0\0\0\1\x0a", 6},
     };
     for (size_t i = 0; i < CL_COUNT(rows); i++) {
         struct cl_arena *arena;
         const ProtobufCMessage *msg;
         struct cl_err err = {0};
         assert_int_equal(cl_arena_new(4096, &arena, NULL), 0);
-        struct web_body body = {rows[i].codec, rows[i].body, rows[i].n};
-        assert_int_equal(web_codec_read(&body, kill_type, arena, &msg, &err), -1);
+        struct web_body body = {rows[i].codec, rows[i].body, rows[i].n}, one;
+        assert_true(web_body_next(&body, false, &one, &err) < 0 ||
+                    web_codec_read(&one, kill_type, arena, &msg, &err) < 0);
         assert_int_equal(err.code, CL_E_INVALID);
         cl_arena_free(arena);
     }
@@ -129,9 +160,8 @@ static void test_bad_bodies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_there_and_back),
-        cmocka_unit_test(test_lines_and_ends),
+        cmocka_unit_test(test_types),          cmocka_unit_test(test_there_and_back),
+        cmocka_unit_test(test_lines_and_ends), cmocka_unit_test(test_many),
         cmocka_unit_test(test_bad_bodies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
