@@ -164,6 +164,7 @@ static int open_servers(struct gateway *g, const struct mcp_extra *extra, struct
                                   .pool = g->pool,
                                   .template_name = g->options->template_name,
                                   .ports = g->ports ? g->ports_host : NULL};
+    struct web_server_conf web = {.loop = g->loop, .pool = g->pool, .ports = g->ports_url};
     _Static_assert((int)E2B_SECRET == (int)MCP_SECRET, "one secret for both");
     if (read_secret(g->options->secret_file, conf.secret, err) < 0 ||
         mcp_server_new(&conf, &g->mcp, err) < 0)
@@ -172,7 +173,7 @@ static int open_servers(struct gateway *g, const struct mcp_extra *extra, struct
     memcpy(g->secret, conf.secret, sizeof g->secret);
     if (g->options->e2b && e2b_server_new(&e2b, &g->e2b, err) < 0)
         return -1;
-    return g->options->web ? web_server_new(g->loop, g->pool, &g->web, err) : 0;
+    return g->options->web ? web_server_new(&web, &g->web, err) : 0;
 }
 
 static int open_http(struct gateway *g, struct cl_err *err)

@@ -27,8 +27,7 @@
 enum { ANSWER_MAX = 3 * RPC_MESSAGE_MAX /* JSON of one message: base64, quotes, escapes */ };
 
 struct web_server {
-    struct cl_loop *loop;
-    struct rpc_pool *pool;
+    struct web_server_conf conf;
     struct cl_list calls;
     size_t n_calls;
 };
@@ -103,13 +102,13 @@ int web_call_new(struct web_server *s, const struct web_request *in,
     if (s->n_calls >= WEB_CALLS_MAX)
         return cl_fail(err, CL_E_TOOBIG, 0, "more than %d calls at once", WEB_CALLS_MAX);
     struct web_call *c = cl_zalloc(sizeof *c);
-    if (!c || cl_timer_init(&c->timer, s->loop, on_timer, c, err) < 0) {
+    if (!c || cl_timer_init(&c->timer, s->conf.loop, on_timer, c, err) < 0) {
         cl_free(c);
         return cl_fail(err, CL_E_NOMEM, 0, "call");
     }
     cl_buf_init(&c->out, ANSWER_MAX);
     c->server = s;
-    c->loop = s->loop;
+    c->loop = s->conf.loop;
     c->transport = transport;
     c->arg = arg;
     c->in = *in;
@@ -295,7 +294,7 @@ static int open_rpc(struct web_call *c, struct cl_err *err)
                                  .fail_fast = true,
                                  .metadata = &bearer,
                                  .n_metadata = 1};
-    return rpc_channel_call(rpc_pool_pick(c->server->pool), &spec, &events, c, &c->rpc, err);
+    return rpc_channel_call(rpc_pool_pick(c->server->conf.pool), &spec, &events, c, &c->rpc, err);
 }
 
 typedef int each_fn(struct web_call *c, const ProtobufCMessage *msg, struct cl_err *err);
@@ -396,11 +395,20 @@ static void run_page(struct web_call *c, const struct web_page *page)
                      .status = 405, .type = "text/plain", .data = "only GET\n", .n = 9});
 }
 
+static void run_config(struct web_call *c)
+{
+    char json[WEB_CONFIG_MAX];
+    web_page_config(c->server->conf.ports, json);
+    run_page(c, &(struct web_page){"application/json", (const uint8_t *)json, strlen(json)});
+}
+
 void web_call_run(struct web_call *c)
 {
     struct web_page page;
     if (web_page_find(c->in.path, &page))
         run_page(c, &page);
+    else if (strcmp(c->in.path, WEB_PAGE_CONFIG) == 0)
+        run_config(c);
     else
         run_method(c);
 }
@@ -411,17 +419,17 @@ void web_call_run(struct web_call *c)
 bool web_serves(const char *path)
 {
     struct web_page ignored;
-    return web_method_serves(path) || web_page_find(path, &ignored);
+    return web_method_serves(path) || web_page_find(path, &ignored) ||
+           strcmp(path, WEB_PAGE_CONFIG) == 0;
 }
 
-int web_server_new(struct cl_loop *loop, struct rpc_pool *pool, struct web_server **ret_server,
+int web_server_new(const struct web_server_conf *conf, struct web_server **ret_server,
                    struct cl_err *err)
 {
     struct web_server *s = cl_zalloc(sizeof *s);
     if (!s)
         return cl_fail(err, CL_E_NOMEM, 0, "HTTP's calls");
-    s->loop = loop;
-    s->pool = pool;
+    s->conf = *conf;
     cl_list_init(&s->calls);
     *ret_server = s;
     return 0;

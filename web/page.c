@@ -1,9 +1,11 @@
 /* web/page.c - see web/page.h. */
 #include "web/page.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/util.h"
+#include "mcp/port_url.h"
 
 extern const uint8_t web_index_html[], web_style_css[], web_app_js[], web_api_js[], web_dom_js[];
 extern const size_t web_index_html_size, web_style_css_size, web_app_js_size, web_api_js_size,
@@ -31,4 +33,13 @@ bool web_page_find(const char *path, struct web_page *ret)
         return true;
     }
     return false;
+}
+
+/* No character of such an address is one that JSON would escape. */
+void web_page_config(const char *domain, char ret_json[static WEB_CONFIG_MAX])
+{
+    char url[PORT_URL_MAX];
+    (void)snprintf(ret_json, WEB_CONFIG_MAX, "{}");
+    if (domain && port_url(domain, "clp_{id}_{secret}", 0, url, NULL) == 0)
+        (void)snprintf(ret_json, WEB_CONFIG_MAX, "{\"port_url\":\"%s\"}", url);
 }

@@ -23,7 +23,15 @@ struct web_page {
     size_t n;
 };
 
-/* "/", "/dashboard" and what that asks for. */
+/* What the page has to know of this gateway. */
+#define WEB_PAGE_CONFIG "/dashboard/config.json"
+enum { WEB_CONFIG_MAX = 1024 };
+
+/* "/", "/dashboard" and what that asks for, but for WEB_PAGE_CONFIG. */
 bool web_page_find(const char *path, struct web_page *ret);
+/* That one: "port_url", the address of a port of a sandbox as mcp/port_url.h makes it of the
+ * domain, with "0", "{id}" and "{secret}" for the port and the parts of its link; without a domain
+ * {}. */
+void web_page_config(const char *domain, char ret_json[static WEB_CONFIG_MAX]);
 
 #endif

@@ -6,7 +6,7 @@
  * streams them as lines of JSON, for clients without a library.
  *
  * Owns:    the calls in flight.
- * Borrows: the loop, the pool.
+ * Borrows: the loop, the pool, the texts of its configuration.
  * Thread:  the loop's.
  * Source:  connectrpc.com/docs/protocol.
  */
@@ -26,7 +26,12 @@ enum {
 };
 
 struct web_server;
-int web_server_new(struct cl_loop *loop, struct rpc_pool *pool, struct web_server **ret_server,
+struct web_server_conf {
+    struct cl_loop *loop;
+    struct rpc_pool *pool;
+    const char *ports; /* where ports of sandboxes are, as mcp/port_url.h wants it; "" = nowhere */
+};
+int web_server_new(const struct web_server_conf *conf, struct web_server **ret_server,
                    struct cl_err *err) CL_MUST;
 /* Calls in flight end without an answer.  NULL is a no-op. */
 void web_server_free(struct web_server *s);

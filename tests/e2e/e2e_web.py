@@ -220,6 +220,7 @@ def in_a_browser(c):
     check("its commands are listed", "printf" in seen["command"], seen["command"])
     equal("a file goes up and comes down as it was", seen["file"], ["a b.bin", True])
     equal("… and folders are walked", seen["folder"], "/home")
+    equal("a server in it is one click away, and knows no key", seen["served"], ["served", 0])
     equal("it rests, from the list", seen["paused"], "paused")
     equal("jobs have their result and output", (seen["job"], seen["jobOutput"]), ("exit 5", "from the job\n"))
     equal("workers are shown", seen["worker"], "open")

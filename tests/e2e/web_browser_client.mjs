@@ -66,6 +66,20 @@ await page.getByRole('button', { name: 'user/', exact: true }).waitFor()
 out.folder = await page.textContent('details code')
 await shot('sandbox')
 
+// --- a server in it
+const server = '$s = IO::Socket::INET->new(LocalAddr => "127.0.0.1:8000", Listen => 5); $| = 1; print "listens\\n"; ' +
+  'while ($c = $s->accept) { <$c>; print $c "HTTP/1.0 200 OK\\r\\nContent-Type: text/html\\r\\n\\r\\n<p>served</p>"; close $c }'
+await page.fill('input[name=command]', `perl -MIO::Socket::INET -e '${server}'`)
+await press(page, 'Run')
+await page.getByText('listens', { exact: true }).waitFor()
+await page.getByText('Ports', { exact: true }).click()
+await page.fill('input[name=port]', '8000')
+await press(page, 'Link')
+const [served] = await Promise.all([context.waitForEvent('page'), page.getByRole('link', { name: 'port 8000' }).click()])
+await served.waitForLoadState()
+out.served = [await served.textContent('body'), await served.evaluate(() => Object.keys(sessionStorage).length)]
+await served.close()
+
 // --- it rests and goes on, from the list
 await page.click('nav a[data-tab=sandboxes]')
 const row = page.locator(`tr[data-id="${out.id}"]`)

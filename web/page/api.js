@@ -44,6 +44,9 @@ async function post(method, message, signal) {
   throw new ApiError(error.code ?? "unknown", error.message || `HTTP ${answer.status}`);
 }
 
+// What the gateway says of itself.
+export const config = fetch("/dashboard/config.json").then((answer) => (answer.ok ? answer.json() : {})).catch(() => ({}));
+
 // One answer.
 export async function call(method, message = {}) {
   return (await post(method, message)).json();

@@ -1,5 +1,5 @@
 // app.js - the dashboard: what a key may see of Cloche, and do.
-import { ApiError, call, follow, key, upload } from "./api.js";
+import { ApiError, call, config, follow, key, upload } from "./api.js";
 import { between, bytes, cell, chart, el, outcome, seconds, since, table, until, word } from "./dom.js";
 
 const EVERY_MS = 2000; // how often what is shown is asked for, while the page is seen
@@ -272,6 +272,23 @@ function files(id) {
     list.node);
 }
 
+// Servers in it, for the browser: a link opens one port for as long as the sandbox lives.
+function ports(id) {
+  const number = el("input", { type: "number", name: "port", "aria-label": "port", min: 1, max: 65535, placeholder: "8000", required: true });
+  const links = el("ul");
+  const node = el("details", { hidden: true }, el("summary", {}, "Ports"),
+    el("form.inline", {
+      onsubmit: doing(async () => {
+        const { link } = await call("PortService/CreateLink", { sandboxId: id, port: Number(number.value) });
+        const [, box, secret] = link.split("_");
+        const url = (await config).port_url.replace("//0-", `//${number.value}-`).replaceAll("{id}", box).replaceAll("{secret}", secret);
+        links.append(el("li", {}, el("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, `port ${number.value}`)));
+      }),
+    }, number, el("button", { type: "submit" }, "Link")), links);
+  config.then((known) => { node.hidden = !known.port_url; });
+  return node;
+}
+
 function sandbox(id) {
   const head = el("p.row"), about = el("div"), charts = el("div.charts"), outputs = el("div");
   const line = el("input", { name: "command", "aria-label": "command", placeholder: "a shell command", autocomplete: "off", spellcheck: "false", required: true });
@@ -314,7 +331,7 @@ function sandbox(id) {
   }
 
   return {
-    node: el("section", {}, el("header", {}, el("h2", {}, id), head), about, charts, run, outputs, commands.node, files(id)),
+    node: el("section", {}, el("header", {}, el("h2", {}, id), head), about, charts, run, outputs, commands.node, files(id), ports(id)),
     async refresh(tick = 0) {
       const { sandbox: box } = await call("SandboxService/Get", { sandboxId: id });
       const state = stateOf(box);

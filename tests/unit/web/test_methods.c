@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "web/methods.h"
+#include "web/page.h"
 #include "web/protojson.h"
 #include "web/server.h"
 
@@ -81,12 +82,28 @@ static void test_others(void **state)
     assert_false(web_serves("/mcp"));
 }
 
+static void test_the_pages_config(void **state)
+{
+    (void)state;
+    char json[WEB_CONFIG_MAX];
+    web_page_config("localhost:7780", json);
+    assert_string_equal(json, "{\"port_url\":\"http://0-sbx-{id}.{secret}.localhost:7780/\"}");
+    web_page_config("https://a.org", json);
+    assert_string_equal(
+        json, "{\"port_url\":\"https://0-sbx-{id}.a.org/?cloche_link=clp_{id}_{secret}\"}");
+    web_page_config("", json);
+    assert_string_equal(json, "{}");
+    web_page_config("a\".org", json);
+    assert_string_equal(json, "{}");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_have_json),
         cmocka_unit_test(test_streams_are_those_of_the_sources),
         cmocka_unit_test(test_others),
+        cmocka_unit_test(test_the_pages_config),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
