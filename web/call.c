@@ -285,7 +285,7 @@ static int open_rpc(struct web_call *c, struct cl_err *err)
 {
     static const struct rpc_client_events events = {on_message, NULL, on_end};
     struct rpc_metadata bearer = {"authorization", c->in.authorization};
-    uint64_t ns;
+    uint64_t ns = 0;
     if (read_timeout(c, &ns, err) < 0)
         return -1;
     struct rpc_call_spec spec = {.path = c->in.path,
