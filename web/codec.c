@@ -117,6 +117,8 @@ static int add_json(json_t *value, struct cl_buf *out, struct cl_err *err)
 static int add_packed(const ProtobufCMessage *msg, struct cl_buf *out, struct cl_err *err)
 {
     size_t n = protobuf_c_message_get_packed_size(msg);
+    if (n == 0)
+        return 0;
     if (cl_buf_reserve(out, n, err) < 0)
         return -1;
     out->len += protobuf_c_message_pack(msg, out->data + out->len);
