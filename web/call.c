@@ -8,7 +8,6 @@
  * The client leaves: DEAD, from any of them, and the gRPC call is cancelled.  A call that has ended
  * is not touched: what says so below is the last of its caller.
  */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -45,8 +44,8 @@ struct web_call {
     struct rpc_call *rpc; /* the channel's; NULL = none is open */
     bool is_paused;       /* not read until the client has */
     bool is_streaming;
-    bool is_answered;  /* of a method with one answer: it is in `out` */
-    struct cl_err bad; /* why it can not be said */
+    bool is_answered;  /* in one piece: it is in `out` */
+    struct cl_err bad; /* why it cannot be said */
     struct cl_buf out;
     struct cl_timer timer; /* looks whether it can be read on */
 };
@@ -330,7 +329,9 @@ static int with_each(struct web_call *c, each_fn *each, struct cl_err *err)
     size_t n = 0;
     int more;
     while ((more = web_body_next(&rest, c->method.takes_many, &one, err)) > 0) {
-        n++;
+        if (++n > WEB_MESSAGES_MAX)
+            return cl_fail(err, CL_E_TOOBIG, 0, "more than %d messages in one request",
+                           WEB_MESSAGES_MAX);
         if (with_one(c, &one, each, err) < 0)
             return n > 1 ? cl_wrap(err, "message %zu", n) : -1;
     }

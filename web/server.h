@@ -20,6 +20,7 @@
 enum {
     WEB_CALLS_MAX = 1024,      /* in flight: memory of their streams */
     WEB_CALLS_OF_KEY = 256,    /* so that one key cannot take all of them */
+    WEB_MESSAGES_MAX = 1024,   /* of one request: work of a loop that others wait for */
     WEB_OUT_HIGH = 256 * 1024, /* of a stream: above it the scheduler is not read */
     WEB_ANSWER_S = 60,         /* for one answer, unless the client says */
     WEB_STREAM_S = 24 * 3600,  /* the longest that anything may take */
