@@ -380,8 +380,9 @@ function job(id) {
 
 // --- the frame ----------------------------------------------------------------------------------
 
-const lists = { sandboxes, jobs, snapshots, workers };
-let view = null, who = null, tick = 0, timer = 0;
+const lists = new Map(Object.entries({ sandboxes, jobs, snapshots, workers }));
+const ones = new Map(Object.entries({ sandbox: [sandbox, "sandboxes"], job: [job, "jobs"] }));
+let view = null, who = null, tick = 0, timer = 0, beats = 0;
 
 const QUOTAS = {
   sandboxes: ["Sandboxes", String], vcpu_milli: ["vCPUs", (n) => String(n / 1000)], memory_mib: ["Memory", (n) => bytes(n * 2 ** 20)],
@@ -398,7 +399,7 @@ async function showQuotas(node) {
 }
 
 function frame() {
-  const tabs = Object.keys(lists).map((name) => el("a", { href: `#/${name}`, "data-tab": name }, name[0].toUpperCase() + name.slice(1)));
+  const tabs = [...lists.keys()].map((name) => el("a", { href: `#/${name}`, "data-tab": name }, name[0].toUpperCase() + name.slice(1)));
   const quotas = el("div.tiles"), content = el("div");
   main.replaceChildren(
     el("header.top", {}, el("h1", {}, "Cloche"), el("nav", {}, ...tabs),
@@ -421,23 +422,23 @@ function route() {
   const [, kind, id] = location.hash.split("/");
   view?.leave?.();
   say("");
-  const one = { sandbox, job }[kind];
-  const raw = one && id ? one(decodeURIComponent(id)) : (lists[kind] ?? sandboxes)();
-  // Two clicks may ask while an answer is awaited; the last word is that of the last one asked.
-  view = { ...raw, refresh: (t) => raw.refresh(t).catch(fail) };
-  shell.show(view, one ? `${kind}${kind === "sandbox" ? "es" : "s"}` : kind in lists ? kind : "sandboxes");
+  const [one, list] = (id && ones.get(kind)) || [null, lists.has(kind) ? kind : "sandboxes"];
+  const next = one ? one(id) : lists.get(list)();
+  view = { ...next, refresh: (n) => next.refresh(n).catch(fail) };
+  shell.show(view, list);
   tick = 0;
-  clearTimeout(timer);
   beat();
 }
 
+// One at a time: whoever begins a new one ends what the one before it would begin.
 async function beat() {
-  const mine = view;
+  const mine = ++beats;
+  clearTimeout(timer);
   if (shell && document.visibilityState === "visible") {
     const n = tick++;
-    await Promise.all([mine.refresh(n), n % USAGE_EVERY ? null : shell.quotas().catch(fail)]);
+    await Promise.all([view.refresh(n), n % USAGE_EVERY ? null : shell.quotas().catch(fail)]);
   }
-  if (shell && mine === view) timer = setTimeout(beat, EVERY_MS);
+  if (shell && mine === beats) timer = setTimeout(beat, EVERY_MS);
 }
 
 function signIn(why = "") {
@@ -470,9 +471,7 @@ addEventListener("hashchange", () => {
   enter().catch(fail);
 });
 document.addEventListener("visibilitychange", () => {
-  if (document.visibilityState !== "visible" || !shell) return;
-  clearTimeout(timer);
-  beat();
+  if (document.visibilityState === "visible" && shell) beat();
 });
 
 key.fromAddress();
