@@ -33,6 +33,7 @@ await page.fill('input[name=key]', key)
 await page.click('button.primary')
 await page.waitForSelector('nav a[aria-current=page]')
 out.who = await page.textContent('.who strong')
+await page.locator('.tile').first().waitFor()
 out.tiles = await page.locator('.tile').count()
 out.errors = out.errors.filter((e) => !e.includes('401')) // the browser's own word on the wrong key
 
@@ -40,6 +41,7 @@ out.errors = out.errors.filter((e) => !e.includes('401')) // the browser's own w
 await page.waitForSelector('select[name=template] option[value=base]', { state: 'attached' })
 await page.selectOption('select[name=template]', 'base')
 await press(page, 'New sandbox')
+await page.locator('h2', { hasText: 'sbx_' }).waitFor()
 await page.waitForSelector('.badge.running')
 out.id = await page.textContent('section h2')
 const evil = '<img src=x onerror=alert(1)><script>document.title="owned"</script>'
@@ -106,7 +108,8 @@ await shot('workers')
 await page.click('nav a[data-tab=snapshots]')
 await page.waitForSelector('text=No snapshot is kept.')
 
-// --- its end; and that nothing but this tab knew the key
+// --- its end, at which what was just asked about it may be refused; and that nothing but this tab knew the key
+const errors = [...out.errors]
 await page.goto(`${url}/dashboard#/sandbox/${out.id}`)
 await press(page, 'End')
 await page.waitForSelector('.badge.ended')
@@ -122,4 +125,4 @@ await press(page, 'Sign out')
 await page.waitForSelector('input[name=key]')
 out.signedOut = await page.evaluate(() => Object.keys(sessionStorage))
 await browser.close()
-console.log(JSON.stringify(out))
+console.log(JSON.stringify({ ...out, errors }))
