@@ -66,12 +66,4 @@ void audit_stream_check_init(struct audit_stream_check *check, const char *strea
 enum audit_verdict audit_stream_check_feed(struct audit_stream_check *check, const char *data,
                                            size_t n, bool last, struct cl_err *err) CL_MUST;
 
-/* --- reading ------------------------------------------------------------------------------- */
-
-/* Call fn for the records of a stream from seq `from` on, at most `max`, as raw lines; for
- * `cloche audit` and the API.  fn returns false to stop. */
-typedef bool audit_line_fn(const char *line, size_t n, uint64_t seq, void *arg);
-int audit_read_stream(const char *dir, const char *stream, uint64_t from, size_t max,
-                      audit_line_fn *fn, void *arg, struct cl_err *err) CL_MUST;
-
 #endif

@@ -234,37 +234,3 @@ int audit_verify_dir(const struct audit_verify_conf *conf, struct audit_report *
         *ret = report;
     return rc;
 }
-
-/* --- reading -------------------------------------------------------------------------------- */
-
-int audit_read_stream(const char *dir, const char *stream, uint64_t from, size_t max,
-                      audit_line_fn *fn, void *arg, struct cl_err *err)
-{
-    unsigned first, last;
-    if (audit_file_range(dir, stream, &first, &last, err) < 0)
-        return -1;
-    if (last == 0)
-        return cl_fail(err, CL_E_NOTFOUND, 0, "no stream '%s'", stream);
-    for (unsigned i = first; i <= last && max > 0; i++) {
-        char path[AUDIT_PATH];
-        const char *data;
-        size_t n;
-        audit_file_path(dir, stream, i, path);
-        if (audit_file_map(path, &data, &n, err) < 0)
-            return -1;
-        for (size_t at = 0; at < n && max > 0;) {
-            struct audit_record r;
-            const char *end = memchr(data + at, '\n', n - at);
-            size_t len = end ? (size_t)(end - data) - at : n - at;
-            bool ok = end && audit_record_parse(data + at, len, &r, NULL) == 0;
-            if (ok && r.seq >= from) {
-                max--;
-                if (!fn(data + at, len, r.seq, arg))
-                    max = 0;
-            }
-            at += len + 1;
-        }
-        audit_file_unmap(data, n);
-    }
-    return 0;
-}

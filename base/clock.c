@@ -46,6 +46,19 @@ void cl_rfc3339(uint64_t wall_ns, char out[static CL_RFC3339_LEN])
     (void)snprintf(out + 19, CL_RFC3339_LEN - 19, ".%06uZ", us % 1000000u);
 }
 
+uint64_t cl_rfc3339_ns(const char *text)
+{
+    struct tm tm = {0};
+    const char *at = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+    int64_t s = at ? (int64_t)timegm(&tm) : 0;
+    uint64_t ns = 0, unit = CL_NS_PER_S / 10;
+    if (s <= 0)
+        return 0;
+    for (at += *at == '.'; *at >= '0' && *at <= '9'; at++, unit /= 10)
+        ns += (uint64_t)(*at - '0') * unit;
+    return strcmp(at, "Z") == 0 ? (uint64_t)s * CL_NS_PER_S + ns : 0;
+}
+
 /* splitmix64: deterministic bytes for tests, never used with a real seed. */
 static uint64_t test_next(void)
 {

@@ -15,6 +15,8 @@ uint64_t cl_wall_ns(void); /* CLOCK_REALTIME, ns since 1970 */
 enum { CL_RFC3339_LEN = 28 }; /* "2026-01-02T03:04:05.678901Z" and NUL */
 /* RFC 3339, UTC, microseconds. */
 void cl_rfc3339(uint64_t wall_ns, char out[static CL_RFC3339_LEN]);
+/* Back again, of any number of decimals; 0 for what is no such time. */
+uint64_t cl_rfc3339_ns(const char *text);
 
 /* Fill with getrandom(2); aborts if the kernel cannot (it cannot fail once booted). */
 void cl_random(void *p, size_t n);

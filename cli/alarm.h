@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/own.h"
-#include "cli/detect.h"
+#include "trail/detect.h"
 
 enum {
     ALARM_RUN_S = 60,       /* then it is killed, and that is a failure */
@@ -33,7 +33,7 @@ int alarm_open(const char *state_path, const char *since, char *const *program,
 void alarm_close(struct alarm *a);
 CL_DEFINE_AUTO(struct alarm, alarm_close)
 /* Records are to be read from then on, so that the detections know what was going on. */
-void alarm_read_from(const struct alarm *a, char out[static CL_RFC3339_LEN]);
+uint64_t alarm_read_from(const struct alarm *a);
 /* Tell it unless it was told; returns when the program has taken it.  -1: the state cannot be
  * written. */
 int alarm_raise(struct alarm *a, const struct finding *f, const json_t *row,

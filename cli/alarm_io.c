@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "cli/alarm.h"
 #include "cli/cli.h"
 #include "cli/output.h"
@@ -36,20 +37,10 @@ struct alarm {
     uint64_t written_ns;
 };
 
-/* --- times --------------------------------------------------------------------------------------
- */
-
-static uint64_t ns_of(const char *ts)
+uint64_t alarm_read_from(const struct alarm *a)
 {
-    struct tm tm = {0};
-    time_t s = strptime(ts, "%Y-%m-%dT%H:%M:%S", &tm) ? timegm(&tm) : 0;
-    return s > 0 ? (uint64_t)s * CL_NS_PER_S : 0;
-}
-
-void alarm_read_from(const struct alarm *a, char out[static CL_RFC3339_LEN])
-{
-    uint64_t ns = ns_of(a->at), earlier = DETECT_QUIET_S * CL_NS_PER_S;
-    cl_rfc3339(ns > earlier ? ns - earlier : 0, out);
+    uint64_t ns = cl_rfc3339_ns(a->at), earlier = DETECT_QUIET_S * CL_NS_PER_S;
+    return ns > earlier ? ns - earlier : 0;
 }
 
 /* --- the state ----------------------------------------------------------------------------------
@@ -78,7 +69,7 @@ static int read_state(struct alarm *a, struct cl_err *err)
     if (rc == 0 && version != STATE_VERSION)
         rc = cl_fail(err, CL_E_UNIMPL, 0, "'%s' is of another release (version %d)", a->path,
                      version);
-    else if (rc < 0 || !ns_of(since) || !ns_of(at) || !json_is_object(seen) ||
+    else if (rc < 0 || !cl_rfc3339_ns(since) || !cl_rfc3339_ns(at) || !json_is_object(seen) ||
              !json_is_object(told))
         rc = cl_fail(err, CL_E_DATALOSS, 0,
                      "'%s' is no state of an alarm: %s\nmove it away, and findings since now are "
@@ -217,7 +208,7 @@ int alarm_raise(struct alarm *a, const struct finding *f, const json_t *row, str
         run(a, f, line, why);
         if (!why[0])
             break;
-        out_clean(f->subject, subject, sizeof subject);
+        cl_text_clean(f->subject, subject, sizeof subject);
         cli_say("'%s' %s when it was told of %s of %s; again in %u s", a->program[0], why, f->name,
                 subject, wait);
         (void)sleep(wait);

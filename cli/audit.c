@@ -1,17 +1,15 @@
-/* cli/audit.c - the audit log, read where it lies: tail, query, tree, findings, alarm, verify,
- * head.
+/* cli/audit.c - the audit log: tail, query, tree, findings, alarm, verify, head.
  *
- * Owns:    for one command: cursors into the streams, the lines that matched.
- * Thread:  the only one; blocks on the disk.
- * Needs no running service; as root the files belong to cloche-audit and its group.
+ * Owns:    nothing beyond a command.
+ * Thread:  the only one; blocks on the disk or the service.
+ * Where the log's folder can be read no service is needed; as root its files belong to cloche-audit
+ * and the group cloche.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "audit/files.h"
 #include "audit/verify.h"
@@ -19,288 +17,65 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/own.h"
+#include "base/text.h"
 #include "cli/alarm.h"
-#include "cli/detect.h"
 #include "cli/ocsf.h"
 #include "cli/output.h"
 #include "cli/paths.h"
-#include "cli/rules.h"
-#include "cli/tree.h"
+#include "cli/records.h"
 #include "cli/values.h"
+#include "trail/detect.h"
+#include "trail/rules.h"
+#include "trail/sheaf.h"
+#include "trail/tree.h"
 
-enum { CURSORS_MAX = 4096, HITS_MAX = 4 * 1024 * 1024, TAIL_LINES = 20, FOLLOW_US = 300 * 1000 };
-
-struct cursor {
-    char stream[AUDIT_STREAM];
-    unsigned file;
-    size_t at;
-};
-
-/* A record that matched; the line is a copy. */
-struct hit {
-    char ts[CL_RFC3339_LEN];
-    uint64_t order; /* of reading: keeps records of one microsecond as they were */
-    char *line;     /* owned */
-};
-
-struct reader {
-    const struct cli_opts *o;
-    char dir[PATH_TEXT];
-    char since[VALUE_TEXT], until[VALUE_TEXT];
-    struct cursor *cursors; /* owned */
-    size_t n_cursors, cap_cursors;
-    struct hit *hits; /* owned */
-    size_t n_hits, cap_hits;
-    uint64_t order;
-};
-
-/* --- which records
- * ----------------------------------------------------------------------------------- */
-
-static bool is_checkpoint(const struct audit_record *r)
-{
-    return strcmp(r->event, "checkpoint") == 0 || strcmp(r->event, "tenant.checkpoint") == 0;
-}
-
-static bool matches(const struct reader *rd, const struct audit_record *r)
-{
-    char unit[128] = "";
-    const struct cli_opts *o = rd->o;
-    if (o->event ? strcmp(r->event, o->event) != 0 : is_checkpoint(r) && !o->all)
-        return false;
-    if ((rd->since[0] && strcmp(r->ts, rd->since) < 0) ||
-        (rd->until[0] && strcmp(r->ts, rd->until) >= 0))
-        return false;
-    if (!o->unit)
-        return true;
-    return (audit_field_str(r->fields, r->fields_n, "unit", unit, sizeof unit) ||
-            audit_field_str(r->fields, r->fields_n, "object", unit, sizeof unit)) &&
-           strcmp(unit, o->unit) == 0;
-}
-
-static int add_stream(const char *stream, void *arg, struct cl_err *err)
-{
-    struct reader *rd = arg;
-    for (size_t i = 0; i < rd->n_cursors; i++)
-        if (strcmp(rd->cursors[i].stream, stream) == 0)
-            return 0;
-    if (cl_grow(&rd->cursors, &rd->cap_cursors, rd->n_cursors + 1, CURSORS_MAX, sizeof *rd->cursors,
-                err) < 0)
-        return -1;
-    struct cursor *c = &rd->cursors[rd->n_cursors++];
-    *c = (struct cursor){0};
-    (void)snprintf(c->stream, sizeof c->stream, "%s", stream);
-    return 0;
-}
-
-/* Streams that are there now; new ones appear while we follow. */
-static int find_streams(struct reader *rd, struct cl_err *err)
-{
-    char one[AUDIT_STREAM];
-    if (rd->o->tenant || rd->o->stream) {
-        (void)snprintf(one, sizeof one, "%s%s", rd->o->stream ? "" : "tenant/",
-                       rd->o->stream ? rd->o->stream : rd->o->tenant);
-        return add_stream(one, rd, err);
-    }
-    if (access(rd->dir, R_OK) < 0)
-        return cl_fail(
-            err, cl_code_from_errno(errno), 0,
-            "the audit folder '%s' cannot be read\nrun `cloche up` first, or name it with --dir; "
-            "it may need root",
-            rd->dir);
-    struct cl_err ignored = {0};
-    if (audit_each_stream(rd->dir, "host", add_stream, rd, &ignored) < 0 &&
-        ignored.code != CL_E_NOTFOUND && ignored.sys != ENOENT) {
-        if (err)
-            *err = ignored;
-        return -1;
-    }
-    return audit_each_stream(rd->dir, "tenant", add_stream, rd, &ignored) < 0 &&
-                   ignored.sys != ENOENT && ignored.code != CL_E_NOTFOUND
-               ? cl_fail(err, ignored.code, 0, "%s", ignored.text)
-               : 0;
-}
-
-/* --- reading
- * --------------------------------------------------------------------------------------------- */
-
-static int keep(struct reader *rd, const struct audit_record *r, const char *line, size_t n,
-                struct cl_err *err)
-{
-    if (cl_grow(&rd->hits, &rd->cap_hits, rd->n_hits + 1, HITS_MAX, sizeof *rd->hits, err) < 0)
-        return cl_wrap(err, "too many records match");
-    char *copy = cl_strndup(line, n);
-    if (!copy)
-        return cl_fail(err, CL_E_NOMEM, 0, "record");
-    struct hit *h = &rd->hits[rd->n_hits++];
-    (void)snprintf(h->ts, sizeof h->ts, "%s", r->ts);
-    h->order = rd->order++;
-    h->line = copy;
-    return 0;
-}
-
-/* Whole lines from the cursor on; an unfinished last one waits for the next time. */
-static int read_file(struct reader *rd, struct cursor *c, struct cl_err *err)
-{
-    char path[AUDIT_PATH];
-    const char *data;
-    size_t n;
-    int rc = 0;
-    audit_file_path(rd->dir, c->stream, c->file, path);
-    if (audit_file_map(path, &data, &n, err) < 0)
-        return -1;
-    while (rc == 0 && c->at < n) {
-        struct audit_record r;
-        const char *end = memchr(data + c->at, '\n', n - c->at);
-        if (!end)
-            break;
-        size_t len = (size_t)(end - data) - c->at;
-        if (audit_record_parse(data + c->at, len, &r, NULL) < 0)
-            cli_say("%s: a bad record at byte %zu; see `cloche audit verify`", path, c->at);
-        else if (matches(rd, &r))
-            rc = keep(rd, &r, data + c->at, len, err);
-        c->at += len + 1;
-    }
-    audit_file_unmap(data, n);
-    return rc;
-}
-
-static int read_stream(struct reader *rd, struct cursor *c, struct cl_err *err)
-{
-    unsigned first, last;
-    if (audit_file_range(rd->dir, c->stream, &first, &last, err) < 0)
-        return -1;
-    if (last == 0)
-        return rd->o->follow
-                   ? 0
-                   : cl_fail(err, CL_E_NOTFOUND, 0, "no stream '%s' in '%s'", c->stream, rd->dir);
-    if (c->file == 0)
-        c->file = first;
-    for (;;) {
-        if (read_file(rd, c, err) < 0)
-            return -1;
-        if (c->file >= last)
-            return 0;
-        c->file++;
-        c->at = 0;
-    }
-}
-
-static int by_time(const void *a, const void *b)
-{
-    const struct hit *x = a, *y = b;
-    int d = strcmp(x->ts, y->ts);
-    return d != 0 ? d : (x->order > y->order) - (x->order < y->order);
-}
-
-static int read_all(struct reader *rd, struct cl_err *err)
-{
-    if (find_streams(rd, err) < 0)
-        return -1;
-    for (size_t i = 0; i < rd->n_cursors; i++)
-        if (read_stream(rd, &rd->cursors[i], err) < 0)
-            return -1;
-    if (rd->n_hits > 0)
-        qsort(rd->hits, rd->n_hits, sizeof *rd->hits, by_time);
-    return 0;
-}
+enum { TAIL_LINES = 20, TREE_RECORDS = 4 * 1024 * 1024 };
 
 typedef void record_fn(void *arg, const struct audit_record *r, const json_t *fields);
 
-/* What was read, in the order of time. */
-static int each_hit(const struct reader *rd, record_fn *fn, void *arg, struct cl_err *err)
+/* A record's fields as JSON, while fn runs. */
+static int with_fields(const struct audit_record *r, record_fn *fn, void *arg, struct cl_err *err)
 {
-    for (size_t i = 0; i < rd->n_hits; i++) {
-        struct audit_record r;
-        const char *line = rd->hits[i].line;
-        if (audit_record_parse(line, strlen(line), &r, err) < 0)
-            return -1;
-        json_t *fields = json_loadb(r.fields, r.fields_n, 0, NULL);
-        if (!fields)
-            return cl_fail(err, CL_E_DATALOSS, 0, "record %" PRIu64 " of %s is no JSON", r.seq,
-                           r.stream);
-        fn(arg, &r, fields);
-        json_decref(fields);
-    }
+    json_t *fields = json_loadb(r->fields, r->fields_n, 0, NULL);
+    if (!fields)
+        return cl_fail(err, CL_E_DATALOSS, 0, "record %" PRIu64 " of %s is no JSON", r->seq,
+                       r->stream);
+    fn(arg, r, fields);
+    json_decref(fields);
     return 0;
 }
 
-/* --- printing
- * -------------------------------------------------------------------------------------------- */
+/* --- tail, query --------------------------------------------------------------------------------
+ */
 
-static void print_hit(const struct reader *rd, const struct hit *h)
+static int print_record(void *arg, const struct audit_record *r, const char *line, size_t n,
+                        struct cl_err *err)
 {
-    struct audit_record r;
-    if (rd->o->json) {
-        (void)puts(h->line); /* one object a line, as it lies in the log */
-        return;
-    }
-    if (audit_record_parse(h->line, strlen(h->line), &r, NULL) < 0)
-        return;
-    (void)printf("%s  %-16s  %-14s  %.*s\n", r.ts, r.stream, r.event, (int)r.fields_n, r.fields);
-}
-
-static void drop_hits(struct reader *rd)
-{
-    for (size_t i = 0; i < rd->n_hits; i++)
-        cl_free(rd->hits[i].line);
-    rd->n_hits = 0;
-}
-
-static void reader_fini(struct reader *rd)
-{
-    drop_hits(rd);
-    cl_free(rd->hits);
-    cl_free(rd->cursors);
-}
-
-static int audit_dir(const struct cli_opts *o, char out[static PATH_TEXT], struct cl_err *err)
-{
-    struct cli_paths p;
-    if (o->dir) {
-        (void)snprintf(out, PATH_TEXT, "%s", o->dir);
-        return 0;
-    }
-    if (paths_resolve(o, &p, err) < 0)
-        return -1;
-    path_join(out, p.state, "audit");
+    const struct cli_opts *o = arg;
+    (void)err;
+    if (o->json)
+        (void)printf("%.*s\n", (int)n, line); /* one object a line, as it lies in the log */
+    else
+        (void)printf("%s  %-16s  %-14s  %.*s\n", r->ts, r->stream, r->event, (int)r->fields_n,
+                     r->fields);
     return 0;
 }
 
-static int reader_init(struct reader *rd, const struct cli_opts *o, struct cl_err *err)
+/* Until stdout is gone. */
+static int flush_round(void *arg, struct cl_err *err)
 {
-    *rd = (struct reader){.o = o};
-    uint64_t now = cl_wall_ns();
-    if (audit_dir(o, rd->dir, err) < 0 ||
-        (o->since && value_time(o->since, now, rd->since, err) < 0) ||
-        (o->until && value_time(o->until, now, rd->until, err) < 0))
-        return -1;
-    return 0;
+    (void)arg;
+    return fflush(stdout) == 0 ? 0 : cl_fail(err, CL_E_SYS, errno, "stdout");
 }
 
-/* `last` = how many of the hits; then follow if asked. */
-static int show(struct reader *rd, size_t last, struct cl_err *err)
-{
-    if (read_all(rd, err) < 0)
-        return -1;
-    for (size_t i = rd->n_hits > last ? rd->n_hits - last : 0; i < rd->n_hits; i++)
-        print_hit(rd, &rd->hits[i]);
-    while (rd->o->follow && fflush(stdout) == 0) {
-        drop_hits(rd);
-        (void)usleep(FOLLOW_US);
-        if (read_all(rd, err) < 0)
-            return -1;
-        for (size_t i = 0; i < rd->n_hits; i++)
-            print_hit(rd, &rd->hits[i]);
-    }
-    return 0;
-}
-
-static int show_records(const struct cli_opts *o, size_t last)
+static int show_records(const struct cli_opts *o, size_t newest)
 {
     struct cl_err err = {0};
-    CL_AUTO(reader_fini) struct reader rd;
-    if (reader_init(&rd, o, &err) < 0 || show(&rd, last, &err) < 0)
+    CL_AUTO(records_closep) struct records *rs = NULL;
+    void *arg = (void *)(uintptr_t)o;
+    if (records_open(o, newest, &rs, &err) < 0 ||
+        (o->follow ? records_follow(rs, print_record, flush_round, arg, &err)
+                   : records_read(rs, print_record, arg, &err)) < 0)
         return cli_report(&err);
     return EXIT_OK;
 }
@@ -314,7 +89,7 @@ static int cmd_tail(const struct cli_opts *o, const struct args *a)
 static int cmd_query(const struct cli_opts *o, const struct args *a)
 {
     (void)a;
-    return show_records(o, o->lines ? (size_t)o->lines : SIZE_MAX);
+    return show_records(o, o->lines ? (size_t)o->lines : RECORDS_ALL);
 }
 
 /* --- findings
@@ -345,8 +120,8 @@ static void print_finding(const struct cli_opts *o, const struct finding *f)
         json_decref(row);
         return;
     }
-    out_clean(f->subject, subject, sizeof subject);
-    out_clean(f->value, value, sizeof value);
+    cl_text_clean(f->subject, subject, sizeof subject);
+    cl_text_clean(f->value, value, sizeof value);
     (void)printf("%-6s  %s  %s\n        %.19s to %.19s, %" PRIu64 " times; the last: %s\n"
                  "        %s\n        then: %s\n",
                  detect_severity_name(f->severity), f->name, subject, f->first, f->last, f->count,
@@ -386,56 +161,47 @@ static void feed_one(void *arg, const struct audit_record *r, const json_t *fiel
         print_finding(f->o, made);
 }
 
-/* Until stdout is gone, or the state of the alarm cannot be written. */
-static int follow_findings(struct reader *rd, struct feeding *f, struct cl_err *err)
+static int feed_record(void *arg, const struct audit_record *r, const char *line, size_t n,
+                       struct cl_err *err)
 {
-    while (fflush(stdout) == 0) {
-        drop_hits(rd);
-        if (f->alarm && alarm_settle(f->alarm, err) < 0)
-            return -1;
-        if (detect_forgotten(f->d) > 2 * f->forgotten) {
-            f->forgotten = detect_forgotten(f->d);
-            cli_say("%" PRIu64 " things that count together had no room to be remembered",
-                    f->forgotten);
-        }
-        (void)usleep(FOLLOW_US);
-        if (read_all(rd, err) < 0 || each_hit(rd, feed_one, f, err) < 0)
-            return -1;
-        if (f->err.code != CL_OK) {
-            *err = f->err;
-            return -1;
-        }
-    }
-    return 0;
+    struct feeding *f = arg;
+    (void)line, (void)n;
+    if (with_fields(r, feed_one, f, err) < 0)
+        return -1;
+    if (f->err.code == CL_OK)
+        return 0;
+    *err = f->err;
+    return -1;
 }
 
-static int by_severity(const void *a, const void *b)
+/* Until stdout is gone, or the state of the alarm cannot be written. */
+static int settle_round(void *arg, struct cl_err *err)
 {
-    const struct finding *x = *(const struct finding *const *)a,
-                         *y = *(const struct finding *const *)b;
-    return x->severity != y->severity ? (int)y->severity - (int)x->severity
-                                      : strcmp(x->first, y->first);
+    struct feeding *f = arg;
+    if (f->alarm && alarm_settle(f->alarm, err) < 0)
+        return -1;
+    if (detect_forgotten(f->d) > 2 * f->forgotten) {
+        f->forgotten = detect_forgotten(f->d);
+        cli_say("%" PRIu64 " things that count together had no room to be remembered",
+                f->forgotten);
+    }
+    return flush_round(NULL, err);
 }
 
 /* The gravest first. */
-static size_t show_findings(const struct cli_opts *o, const struct detect *d,
-                            enum detect_severity least)
+static int show_findings(const struct feeding *f, size_t *ret_n, struct cl_err *err)
 {
-    const struct finding **all = cl_zalloc_array(detect_count(d) + 1, sizeof *all);
-    size_t n = 0;
-    for (size_t i = 0; all && i < detect_count(d); i++)
-        if (detect_at(d, i)->severity >= least)
-            all[n++] = detect_at(d, i);
-    if (n > 0)
-        qsort(all, n, sizeof *all, by_severity);
-    for (size_t i = 0; i < n; i++)
-        print_finding(o, all[i]);
+    const struct finding **all;
+    if (detect_sorted(f->d, f->least, &all, ret_n, err) < 0)
+        return -1;
+    for (size_t i = 0; i < *ret_n; i++)
+        print_finding(f->o, all[i]);
     cl_free(all);
-    if (detect_forgotten(d))
+    if (detect_forgotten(f->d))
         cli_say("%" PRIu64 " things had no room to be remembered: look at less at a time (--since, "
                 "--tenant)",
-                detect_forgotten(d));
-    return n;
+                detect_forgotten(f->d));
+    return 0;
 }
 
 /* NULL where none are asked for. */
@@ -450,22 +216,20 @@ static int load_rules(const struct cli_opts *o, struct rules **ret_rules, struct
     return rules_parse(o->rules, (const char *)text.data, text.len, ret_rules, err);
 }
 
-static int find(struct reader *rd, enum detect_severity least, struct alarm *alarm, size_t *ret_n,
+static int find(const struct cli_opts *o, struct records *rs, struct feeding *f, size_t *ret_n,
                 struct cl_err *err)
 {
     CL_AUTO(rules_freep) struct rules *own = NULL;
     CL_AUTO(detect_freep) struct detect *d = NULL;
-    if (load_rules(rd->o, &own, err) < 0 || detect_new(own, &d, err) < 0)
+    if (load_rules(o, &own, err) < 0 || detect_new(own, &d, err) < 0)
         return -1;
-    struct feeding f = {.d = d, .o = rd->o, .least = least, .alarm = alarm};
-    if (rd->o->follow)
+    f->d = d;
+    f->o = o;
+    if (o->follow) {
         detect_follow(d);
-    if (read_all(rd, err) < 0 || each_hit(rd, feed_one, &f, err) < 0)
-        return -1;
-    if (rd->o->follow)
-        return follow_findings(rd, &f, err);
-    *ret_n = show_findings(rd->o, d, least);
-    return 0;
+        return records_follow(rs, feed_record, settle_round, f, err);
+    }
+    return records_read(rs, feed_record, f, err) < 0 ? -1 : show_findings(f, ret_n, err);
 }
 
 static int cmd_findings(const struct cli_opts *o, const struct args *a)
@@ -473,11 +237,11 @@ static int cmd_findings(const struct cli_opts *o, const struct args *a)
     (void)a;
     struct cl_err err = {0};
     size_t n = 0;
-    enum detect_severity least = DETECT_LOW;
-    CL_AUTO(reader_fini) struct reader rd = {0};
-    if (o->severity && detect_severity_parse(o->severity, &least, &err) < 0)
+    struct feeding f = {.least = DETECT_LOW};
+    CL_AUTO(records_closep) struct records *rs = NULL;
+    if (o->severity && detect_severity_parse(o->severity, &f.least, &err) < 0)
         return cli_report_as(&err, EXIT_USAGE);
-    if (reader_init(&rd, o, &err) < 0 || find(&rd, least, NULL, &n, &err) < 0)
+    if (records_open(o, RECORDS_ALL, &rs, &err) < 0 || find(o, rs, &f, &n, &err) < 0)
         return cli_report(&err);
     if (n == 0 && !o->json && !o->ocsf)
         cli_say("nothing was found");
@@ -502,25 +266,28 @@ static int cmd_alarm(const struct cli_opts *o, const struct args *a)
 {
     struct cl_err err = {0};
     size_t n = 0;
-    char state[PATH_TEXT], from[CL_RFC3339_LEN];
-    enum detect_severity least = DETECT_MEDIUM;
+    char state[PATH_TEXT], since[CL_RFC3339_LEN];
+    uint64_t since_ns = 0;
     struct cli_opts own = *o;
     CL_AUTO(alarm_closep) struct alarm *alarm = NULL;
-    CL_AUTO(reader_fini) struct reader rd = {0};
+    CL_AUTO(records_closep) struct records *rs = NULL;
+    struct feeding f = {.least = DETECT_MEDIUM};
     own.follow = true;
-    own.since = o->since ? o->since : "0s";
     if (a->n_tail == 0) {
         (void)cl_fail(&err, CL_E_INVALID, 0, "name the program that is told: -- PROGRAM [ARG...]");
         return cli_report_as(&err, EXIT_USAGE);
     }
-    if (o->severity && detect_severity_parse(o->severity, &least, &err) < 0)
+    if (o->severity && detect_severity_parse(o->severity, &f.least, &err) < 0)
         return cli_report_as(&err, EXIT_USAGE);
-    if (reader_init(&rd, &own, &err) < 0 || alarm_state(o, state, &err) < 0 ||
-        alarm_open(state, rd.since, a->tail, &alarm, &err) < 0)
+    if (value_time(o->since ? o->since : "0s", cl_wall_ns(), &since_ns, &err) < 0)
         return cli_report(&err);
-    alarm_read_from(alarm, from);
-    (void)snprintf(rd.since, sizeof rd.since, "%s", from);
-    (void)find(&rd, least, alarm, &n, &err); /* it does not end but by an error */
+    cl_rfc3339(since_ns, since);
+    if (records_open(&own, RECORDS_ALL, &rs, &err) < 0 || alarm_state(o, state, &err) < 0 ||
+        alarm_open(state, since, a->tail, &alarm, &err) < 0)
+        return cli_report(&err);
+    records_since(rs, alarm_read_from(alarm));
+    f.alarm = alarm;
+    (void)find(&own, rs, &f, &n, &err); /* it does not end but by an error */
     return cli_report(&err);
 }
 
@@ -533,13 +300,21 @@ static void grow_one(void *arg, const struct audit_record *r, const json_t *fiel
     tree_add(arg, r->ts, r->event, fields);
 }
 
-static int grow_tree(struct tree *t, const struct reader *rd, struct cl_err *err)
+static int grow(void *arg, const struct audit_record *r, const char *line, size_t n,
+                struct cl_err *err)
 {
-    if (each_hit(rd, grow_one, t, err) < 0)
+    (void)line, (void)n;
+    return with_fields(r, grow_one, arg, err);
+}
+
+static int grow_tree(struct tree *t, struct records *rs, const char *unit, struct cl_err *err)
+{
+    CL_AUTO(sheaf_freep) struct sheaf *all = NULL;
+    if (sheaf_new(TREE_RECORDS, &all, err) < 0 || records_read(rs, sheaf_keep, all, err) < 0 ||
+        sheaf_tell(all, grow, t, err) < 0)
         return -1;
     return tree_records(t) > 0 ? 0
-                               : cl_fail(err, CL_E_NOTFOUND, 0, "no record about '%.40s' in '%s'",
-                                         rd->o->unit, rd->dir);
+                               : cl_fail(err, CL_E_NOTFOUND, 0, "no record about '%.40s'", unit);
 }
 
 static int cmd_tree(const struct cli_opts *o, const struct args *a)
@@ -547,10 +322,10 @@ static int cmd_tree(const struct cli_opts *o, const struct args *a)
     struct cl_err err = {0};
     struct cli_opts own = *o;
     own.unit = a->pos[0];
-    CL_AUTO(reader_fini) struct reader rd;
+    CL_AUTO(records_closep) struct records *rs = NULL;
     CL_AUTO(tree_freep) struct tree *t = NULL;
-    if (reader_init(&rd, &own, &err) < 0 || read_all(&rd, &err) < 0 ||
-        tree_new(own.unit, &t, &err) < 0 || grow_tree(t, &rd, &err) < 0)
+    if (records_open(&own, RECORDS_ALL, &rs, &err) < 0 || tree_new(own.unit, &t, &err) < 0 ||
+        grow_tree(t, rs, own.unit, &err) < 0)
         return cli_report(&err);
     if (o->json)
         return out_json(json_incref((json_t *)(uintptr_t)tree_root(t)));
@@ -564,7 +339,7 @@ static int cmd_tree(const struct cli_opts *o, const struct args *a)
 static int verify(const struct cli_opts *o, struct audit_report *ret, struct cl_err *err)
 {
     char dir[PATH_TEXT], key[PATH_TEXT];
-    if (audit_dir(o, dir, err) < 0)
+    if (records_dir(o, dir, err) < 0)
         return -1;
     path_join(key, dir, "audit.key.pub");
     if (o->public_key)
@@ -624,32 +399,41 @@ struct head {
     char hash[AUDIT_HASH_TEXT], ts[CL_RFC3339_LEN], stream[AUDIT_STREAM];
 };
 
-/* The last whole record of the stream's last file. */
-static int read_head(const char *stream, void *arg, struct cl_err *err)
+static int note_head(void *arg, const struct audit_record *r, const char *line, size_t n,
+                     struct cl_err *err)
 {
-    struct reader *rd = ((void **)arg)[0];
-    struct head *head = ((void **)arg)[1];
-    unsigned first, last;
-    char path[AUDIT_PATH];
-    const char *data;
-    size_t n, at = 0;
-    if (audit_file_range(rd->dir, stream, &first, &last, err) < 0)
-        return -1;
-    audit_file_path(rd->dir, stream, last, path);
-    if (last == 0 || audit_file_map(path, &data, &n, err) < 0)
-        return last == 0 ? 0 : -1;
-    for (const char *end; (end = memchr(data + at, '\n', n - at)) != NULL && at < n;) {
-        struct audit_record r;
-        if (audit_record_parse(data + at, (size_t)(end - data) - at, &r, NULL) == 0) {
-            head->seq = r.seq;
-            (void)snprintf(head->hash, sizeof head->hash, "%s", r.hash);
-            (void)snprintf(head->ts, sizeof head->ts, "%s", r.ts);
-            (void)snprintf(head->stream, sizeof head->stream, "%s", r.stream);
-        }
-        at = (size_t)(end - data) + 1;
-    }
-    audit_file_unmap(data, n);
+    struct head *head = arg;
+    (void)line, (void)n, (void)err;
+    head->seq = r->seq;
+    (void)snprintf(head->hash, sizeof head->hash, "%s", r->hash);
+    (void)snprintf(head->ts, sizeof head->ts, "%s", r->ts);
+    (void)snprintf(head->stream, sizeof head->stream, "%s", r->stream);
     return 0;
+}
+
+static int note_name(const char *stream, void *arg, struct cl_err *err)
+{
+    (void)err;
+    (void)snprintf(arg, AUDIT_STREAM, "%s", stream);
+    return 0;
+}
+
+static int read_head(const struct cli_opts *o, struct head *ret, struct cl_err *err)
+{
+    char dir[PATH_TEXT], stream[AUDIT_STREAM] = "";
+    struct cli_opts own = *o;
+    CL_AUTO(records_closep) struct records *rs = NULL;
+    if (records_dir(o, dir, err) < 0 ||
+        (!o->tenant && audit_each_stream(dir, "host", note_name, stream, err) < 0))
+        return -1;
+    own.dir = dir; /* it is to be noted elsewhere, so it is read where it lies */
+    own.all = true;
+    own.stream = stream[0] ? stream : NULL;
+    if (!o->tenant && !stream[0])
+        return cl_fail(err, CL_E_NOTFOUND, 0, "no stream in '%s'", dir);
+    if (records_open(&own, 1, &rs, err) < 0 || records_read(rs, note_head, ret, err) < 0)
+        return -1;
+    return ret->seq ? 0 : cl_fail(err, CL_E_NOTFOUND, 0, "no record in '%s'", dir);
 }
 
 static int cmd_head(const struct cli_opts *o, const struct args *a)
@@ -657,17 +441,7 @@ static int cmd_head(const struct cli_opts *o, const struct args *a)
     (void)a;
     struct cl_err err = {0};
     struct head head = {0};
-    CL_AUTO(reader_fini) struct reader rd;
-    char one[AUDIT_STREAM];
-    int rc = reader_init(&rd, o, &err);
-    void *both[] = {&rd, &head};
-    (void)snprintf(one, sizeof one, "tenant/%s", o->tenant ? o->tenant : "");
-    if (rc == 0)
-        rc = o->tenant ? read_head(one, both, &err)
-                       : audit_each_stream(rd.dir, "host", read_head, both, &err);
-    if (rc == 0 && head.seq == 0)
-        rc = cl_fail(&err, CL_E_NOTFOUND, 0, "no stream in '%s'", rd.dir);
-    if (rc < 0)
+    if (read_head(o, &head, &err) < 0)
         return cli_report(&err);
     if (o->json)
         return out_json(json_pack("{s:s, s:I, s:s, s:s}", "stream", head.stream, "seq",
@@ -751,8 +525,13 @@ static const struct arg_opt head_opts[] = {OPT_JSON, OPT_AUDIT_DIR, OPT_TENANT};
 
 const struct cli_command audit_commands[] = {
     {"audit tail", "[-f] [FILTERS]", "the newest audit records",
-     "  cloche audit tail -f --tenant acme\n", SPEC(tail_opts, 0, 0), cmd_tail, false},
+     "From the log's files where they can be read here, else from the service, which gives what "
+     "the\n"
+     "key may see (scope `audit`): docs/reading.md.\n\n"
+     "  cloche audit tail -f --tenant acme\n",
+     SPEC(tail_opts, 0, 0), cmd_tail, false},
     {"audit query", "[FILTERS]", "search the audit log",
+     "From the log's files where they can be read here, else from the service: docs/reading.md.\n\n"
      "  cloche audit query --unit job_01... --json\n  cloche audit query --event key.refused "
      "--since 1d\n",
      SPEC(query_opts, 0, 0), cmd_query, false},

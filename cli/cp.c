@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "base/text.h"
 #include "cli/files.h"
 #include "cli/output.h"
 #include "cli/values.h"
@@ -60,7 +61,7 @@ static void show_change(const struct watching *w, const Cloche__V1__FileChange *
     enum { PATH_SHOWN = 16 * 1024 };
     static char path[PATH_SHOWN];
     if (!w->json) {
-        out_clean(change->path, path, sizeof path);
+        cl_text_clean(change->path, path, sizeof path);
         (void)printf("%-10s  %s\n", change_name(change->kind), path);
         return;
     }

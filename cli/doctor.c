@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/text.h"
 #include "cli/output.h"
 #include "cli/plan.h"
 #include "cli/supervisor.h"
@@ -140,7 +141,7 @@ static void check_cpu(struct doctor *d, const json_t *probe)
 {
     char text[256], size[VALUE_TEXT];
     uint64_t memory = (uint64_t)json_integer_value(json_object_get(probe, "memory_bytes"));
-    value_bytes_text(memory, size);
+    cl_text_bytes(memory, size);
     (void)snprintf(text, sizeof text, "%s, %d CPUs, %s", text_of(probe, "cpu_model"),
                    (int)json_integer_value(json_object_get(probe, "cpus")), size);
     note(d, memory < MEMORY_WANTED ? LEVEL_WARN : LEVEL_OK, "machine", text,
@@ -252,7 +253,7 @@ static void check_disk(struct doctor *d, const struct cli_paths *p)
     existing_part(p->state, at);
     if (cl_disk_free(at, &free_bytes, NULL) < 0)
         return;
-    value_bytes_text(free_bytes, size);
+    cl_text_bytes(free_bytes, size);
     (void)snprintf(text, sizeof text, "%s free in %s", size, p->state);
     note(d, free_bytes < DISK_WANTED ? LEVEL_WARN : LEVEL_OK, "disk", text,
          "below 1 GiB work is refused; free some space or choose another --state-dir");

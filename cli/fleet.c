@@ -13,6 +13,7 @@
 #include "base/id.h"
 #include "base/mem.h"
 #include "base/own.h"
+#include "base/text.h"
 #include "cli/certs.h"
 #include "cli/client.h"
 #include "cli/drain.h"
@@ -141,8 +142,8 @@ static int find_worker(struct watch *watch, const char *name, struct cl_err *err
         return -1;
     int rc = drain_find(list, name, &w, err);
     if (rc == 0) {
-        out_clean(w->id, watch->id, sizeof watch->id);
-        out_clean(w->hostname, watch->host, sizeof watch->host);
+        cl_text_clean(w->id, watch->id, sizeof watch->id);
+        cl_text_clean(w->hostname, watch->host, sizeof watch->host);
     }
     pb_free(&list->base);
     return rc;
@@ -172,7 +173,7 @@ static void say_news(struct watch *watch, const Cloche__V1__Worker *w)
 {
     char news[DRAIN_TEXT];
     while (drain_news(&watch->drain, w, news)) {
-        out_clean(news, news, sizeof news);
+        cl_text_clean(news, news, sizeof news);
         cli_say("%s", news);
     }
 }

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "cli/output.h"
 
 #define OCSF_VERSION "1.3.0"
@@ -59,16 +59,9 @@ static json_t *attacks(const struct finding *f)
     return json_pack("[o]", attack);
 }
 
-/* Milliseconds since 1970 of "2026-01-02T03:04:05.678901Z". */
 static json_int_t ms_of(const char *ts)
 {
-    struct tm tm = {0};
-    unsigned ms = 0;
-    const char *rest = strptime(ts, "%Y-%m-%dT%H:%M:%S", &tm);
-    if (!rest)
-        return 0;
-    (void)sscanf(rest, ".%3u", &ms);
-    return (json_int_t)timegm(&tm) * 1000 + ms;
+    return (json_int_t)(cl_rfc3339_ns(ts) / CL_NS_PER_MS);
 }
 
 static const char *kind_of(const char *subject)

@@ -6,7 +6,7 @@
 #ifndef CL_CLI_OCSF_H
 #define CL_CLI_OCSF_H
 
-#include "cli/detect.h"
+#include "trail/detect.h"
 
 enum { OCSF_TECHNIQUE = 16 };
 

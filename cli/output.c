@@ -10,23 +10,11 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/own.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "mcp/advice.h"
 
 enum { CELL = 512, COLS_MAX = 16 };
-
-void out_clean(const char *s, char *out, size_t size)
-{
-    size_t n = strnlen(s, size - 1);
-    memmove(out, s, n);
-    out[n] = '\0';
-    for (unsigned char *p = (unsigned char *)out; *p; p++) {
-        if (*p < 0x20 || *p == 0x7f)
-            *p = '?';
-        else if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
-            p[0] = p[1] = '?';
-    }
-}
 
 static void join_list(const json_t *list, char out[static CELL])
 {
@@ -53,7 +41,7 @@ static void cell_text(const json_t *v, char out[static CELL])
         out[0] = '\0';
     if (!out[0])
         (void)snprintf(out, CELL, "-");
-    out_clean(out, out, CELL);
+    cl_text_clean(out, out, CELL);
 }
 
 /* Columns on a screen: bytes that begin a character. */

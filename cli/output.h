@@ -29,9 +29,6 @@ int out_json(json_t *value);
 int out_object(bool json, json_t *object, const struct out_col *cols, size_t n);
 /* json_string(), with bad UTF-8 replaced; NULL is "". */
 json_t *out_string(const char *s);
-/* A copy for a terminal: control characters (of ASCII and, in UTF-8, C1) are replaced; cut to fit.
- */
-void out_clean(const char *s, char *out, size_t size);
 /* RFC 3339, or null for 0. */
 json_t *out_time(uint64_t unix_ns);
 

@@ -2,6 +2,7 @@
 #include "cli/sample.h"
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "cli/output.h"
 #include "cli/values.h"
@@ -27,7 +28,7 @@ json_t *sample_json(const Cloche__V1__UsageSample *s)
 json_t *sample_of_text(uint64_t part, uint64_t whole)
 {
     char a[VALUE_TEXT], b[VALUE_TEXT];
-    value_bytes_text(part, a);
-    value_bytes_text(whole, b);
+    cl_text_bytes(part, a);
+    cl_text_bytes(whole, b);
     return json_sprintf("%s of %s", a, b);
 }

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/id.h"
+#include "base/text.h"
 #include "cli/client.h"
 #include "cli/output.h"
 #include "cli/pages.h"
@@ -35,7 +36,7 @@ static json_t *sandbox_json(const Cloche__V1__Sandbox *s)
     if (expires > now && s->state != CLOCHE__V1__UNIT_STATE__UNIT_STATE_ENDED)
         value_age_text(expires - now, left);
     if (s->image_bytes)
-        value_bytes_text(s->image_bytes, image);
+        cl_text_bytes(s->image_bytes, image);
     const Cloche__V1__Resources *r = s->resources;
     json_t *allow = json_array();
     for (size_t i = 0; s->network_grant && i < s->network_grant->n_allow; i++)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "cli/client.h"
 #include "cli/output.h"
 #include "cli/pages.h"
@@ -25,7 +26,7 @@ static json_t *snapshot_json(const Cloche__V1__Snapshot *s)
     if (expires > now && s->state != CLOCHE__V1__UNIT_STATE__UNIT_STATE_ENDED)
         value_age_text(expires - now, left);
     if (s->image_bytes)
-        value_bytes_text(s->image_bytes, image);
+        cl_text_bytes(s->image_bytes, image);
     if (now > created)
         value_age_text(now - created, age);
     const Cloche__V1__Resources *r = s->resources;

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "cli/client.h"
 #include "cli/output.h"
 #include "cli/sample.h"
@@ -229,8 +230,8 @@ static void print_head(FILE *out, const json_t *rows, size_t n_running)
         bytes += json_number_value(json_object_get(row, "memory_used_bytes"));
         scratch += json_number_value(json_object_get(row, "scratch_used_bytes"));
     }
-    value_bytes_text((uint64_t)bytes, memory);
-    value_bytes_text((uint64_t)scratch, disk);
+    cl_text_bytes((uint64_t)bytes, memory);
+    cl_text_bytes((uint64_t)scratch, disk);
     (void)strftime(clock, sizeof clock, "%H:%M:%S", localtime_r(&now, &tm));
     (void)fprintf(out, "%s  %zu running: CPU %.1f%%, memory %s, disk %s\n", clock, n_running, cpu,
                   memory, disk);

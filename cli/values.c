@@ -63,24 +63,23 @@ int value_rate(const char *text, uint64_t *ret_interval_us, struct cl_err *err)
     return 0;
 }
 
-int value_time(const char *text, uint64_t now_wall_ns, char out[static VALUE_TEXT],
-               struct cl_err *err)
+int value_time(const char *text, uint64_t now_wall_ns, uint64_t *ret_ns, struct cl_err *err)
 {
     struct tm tm = {0};
     uint64_t ago = 0;
     const char *end = strptime(text, "%Y-%m-%d", &tm);
     if (end && *end == 'T')
         end = strptime(end + 1, "%H:%M:%S", &tm);
-    if (end && (!*end || *end == 'Z' || *end == '.')) {
-        (void)snprintf(out, VALUE_TEXT, "%04d-%02d-%02dT%02d:%02d:%02d.000000Z", tm.tm_year + 1900,
-                       tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
+    int64_t s = end && (!*end || *end == 'Z' || *end == '.') ? (int64_t)timegm(&tm) : -1;
+    if (s >= 0) {
+        *ret_ns = (uint64_t)s * CL_NS_PER_S;
         return 0;
     }
     if (cl_parse_duration_ns(text, &ago, NULL) < 0 || ago > now_wall_ns)
         return cl_fail(
             err, CL_E_INVALID, 0,
             "'%.40s' is no time: give 2026-01-02, 2026-01-02T03:04:05Z (UTC) or 10m (ago)", text);
-    cl_rfc3339(now_wall_ns - ago, out);
+    *ret_ns = now_wall_ns - ago;
     return 0;
 }
 
@@ -104,22 +103,6 @@ int value_idle(const char *text, struct value_idle *ret, struct cl_err *err)
     }
     return cl_fail(err, CL_E_INVALID, 0,
                    "--on-idle '%.40s': want end, pause or pause-until-resumed", text);
-}
-
-void value_bytes_text(uint64_t bytes, char out[static VALUE_TEXT])
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    size_t u = 0;
-    uint64_t rest = 0;
-    while (bytes >= 1024 && u + 1 < CL_COUNT(units)) {
-        rest = bytes % 1024 * 10 / 1024;
-        bytes /= 1024;
-        u++;
-    }
-    if (rest && bytes < 100)
-        (void)snprintf(out, VALUE_TEXT, "%" PRIu64 ".%" PRIu64 " %s", bytes, rest, units[u]);
-    else
-        (void)snprintf(out, VALUE_TEXT, "%" PRIu64 " %s", bytes, units[u]);
 }
 
 void value_us_text(uint64_t ns, char out[static VALUE_TEXT])

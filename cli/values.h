@@ -36,8 +36,8 @@ int value_place(const char *text, struct value_place *ret, struct cl_err *err) C
 /* "10/s", "5/m", "100/h" -> microseconds between two. */
 int value_rate(const char *text, uint64_t *ret_interval_us, struct cl_err *err) CL_MUST;
 
-/* "10m" (ago), "2026-01-02", "2026-01-02T03:04:05Z" -> RFC 3339 text that sorts with records. */
-int value_time(const char *text, uint64_t now_wall_ns, char out[static VALUE_TEXT],
+/* "10m" (ago), "2026-01-02", "2026-01-02T03:04:05Z" -> ns since 1970. */
+int value_time(const char *text, uint64_t now_wall_ns, uint64_t *ret_ns,
                struct cl_err *err) CL_MUST;
 
 /* "end", "pause", "pause-until-resumed"; NULL = what the service does by itself. */
@@ -47,8 +47,6 @@ struct value_idle {
 };
 int value_idle(const char *text, struct value_idle *ret, struct cl_err *err) CL_MUST;
 
-/* "512 MiB", "3 KiB", "17 B". */
-void value_bytes_text(uint64_t bytes, char out[static VALUE_TEXT]);
 /* "0.4 us", "23.9 us", "1234.5 us". */
 void value_us_text(uint64_t ns, char out[static VALUE_TEXT]);
 /* "4 s", "3 min", "2 h", "5 d". */

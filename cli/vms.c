@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cli/client.h"
 #include "cli/output.h"
 #include "cli/sample.h"
@@ -106,7 +107,7 @@ enum { USAGE_LINES = 20 };
 static json_t *sample_row(const Cloche__V1__UsageSample *s)
 {
     char cached[VALUE_TEXT], span[VALUE_TEXT];
-    value_bytes_text(s->memory_cached_bytes, cached);
+    cl_text_bytes(s->memory_cached_bytes, cached);
     value_age_text(s->span_ns, span);
     return json_pack("{s:o, s:s, s:o, s:o, s:s, s:o, s:I}", "at",
                      out_time(s->at ? s->at->unix_ns : 0), "span", span, "cpu",

@@ -51,12 +51,12 @@ def events():
 
 
 def detections():
-    text = ("# Detections\n\nWhat `cloche audit findings` looks for in the audit log (cli/detections.def). `of` is how many different values of one subject (a\n"
-            "job or sandbox, a key, a caller's address) make a finding, within the window. It needs no running service: it reads the log where it lies,\n"
+    text = ("# Detections\n\nWhat `cloche audit findings` looks for in the audit log (trail/detections.def). `of` is how many different values of one subject (a\n"
+            "job or sandbox, a key, a caller's address) make a finding, within the window. It reads the log where it lies, or asks the service ([reading.md](reading.md)),\n"
             "and again finds the same. It sees what is recorded: `blinded`, `not-watched` and `log-gap` say where that is not all. Who knows the\n"
             "thresholds stays below them. Rules of your own: [rules.md](rules.md); a program that is run for each finding: [alarms.md](alarms.md).\n\n")
     lines = [(f"`{n}`", s.lower(), f"{t} in {w} s" if w != "0" else t, m or "", what, then)
-             for _, n, s, t, w, m, what, then in rows("cli/detections.def", "DETECTION")]
+             for _, n, s, t, w, m, what, then in rows("trail/detections.def", "DETECTION")]
     return text + table(("finding", "severity", "of", "ATT&CK", "what", "then"), lines)
 
 
@@ -71,6 +71,7 @@ def counters():
 PROFILES = (
     ("cloche-scheduler: may call", "scheduler/seccomp.c", "rows"),
     ("cloche-audit: may call", "audit/writer/seccomp.c", "rows"),
+    ("cloche-audit-reader: may call", "trail/reader/seccomp.c", "rows"),
     ("cloche-gateway: may call", "gateway/seccomp.c", "rows"),
     ("cloche-net: may call", "net/seccomp.c", "rows"),
     ("cloche-guard: may call", "worker/guard_seccomp.c", "rows"),

@@ -22,11 +22,11 @@ struct program {
 static int check(const void *values, struct cl_err *err)
 {
     const struct options *o = values;
-    struct server_conf conf;
+    struct audit_uids ignored;
     if (o->metrics[0] && !cl_is_loopback(o->metrics))
         return cl_fail(err, CL_E_INVALID, 0,
                        "metrics on '%s' are not loopback: put a TLS proxy before them", o->metrics);
-    return server_parse_uids(o->allowed_uids, &conf, err);
+    return audit_uids_parse(o->allowed_uids, &ignored, err);
 }
 
 static int open_metrics(struct program *p, struct cl_err *err)
@@ -53,7 +53,8 @@ static int open_all(struct program *p, struct cl_err *err)
                                .reserve_bytes = &o->disk_reserve,
                                .checkpoint_ns = o->checkpoint,
                                .idle_checkpoint_ns = o->idle_checkpoint};
-    if (store_open(&sc, &p->store, err) < 0 || server_parse_uids(o->allowed_uids, &conf, err) < 0 ||
+    if (store_open(&sc, &p->store, err) < 0 ||
+        audit_uids_parse(o->allowed_uids, &conf.producers, err) < 0 ||
         server_new(p->loop, &conf, p->store, &p->server, err) < 0 ||
         daemon_take_signals(&(struct daemon_life){.loop = p->loop}, err) < 0)
         return -1;

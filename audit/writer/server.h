@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "audit/uids.h"
 #include "audit/writer/store.h"
 #include "base/err.h"
 #include "base/loop.h"
@@ -21,7 +22,7 @@
 
 struct server;
 
-enum { PRODUCERS_MAX = 64, UIDS_MAX = 16 };
+enum { PRODUCERS_MAX = 64 };
 
 struct server_conf {
     const char *socket;
@@ -30,15 +31,12 @@ struct server_conf {
     const uint64_t *reserve_bytes; /* borrowed: refuse below this much free disk; may change */
     uint64_t checkpoint_ns;
     uint64_t idle_checkpoint_ns;
-    uid_t uids[UIDS_MAX];
-    size_t n_uids;
+    struct audit_uids producers;
 };
 
 int server_new(struct cl_loop *loop, const struct server_conf *conf, struct store *store,
                struct server **ret_server, struct cl_err *err) CL_MUST;
 void server_free(struct server *server);
 CL_DEFINE_AUTO(struct server, server_free)
-/* "1000,1001" */
-int server_parse_uids(const char *text, struct server_conf *conf, struct cl_err *err) CL_MUST;
 
 #endif

@@ -5,7 +5,6 @@
 #include <event2/event.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -249,10 +248,8 @@ static bool is_allowed(const struct server *s, int fd)
     socklen_t len = sizeof cred;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
         return false;
-    for (size_t i = 0; i < s->conf.n_uids; i++) {
-        if (cred.uid == s->conf.uids[i])
-            return true;
-    }
+    if (audit_uids_have(&s->conf.producers, cred.uid))
+        return true;
     log_event(LOG_PRODUCER_REFUSED, "uid=%u", cred.uid);
     return false;
 }
@@ -335,23 +332,6 @@ static void on_checkpoint(void *arg)
 }
 
 /* --- life ----------------------------------------------------------------------------------- */
-
-int server_parse_uids(const char *text, struct server_conf *conf, struct cl_err *err)
-{
-    conf->n_uids = 0;
-    conf->uids[conf->n_uids++] = getuid();
-    for (const char *at = text; *at;) {
-        char *end;
-        unsigned long uid = strtoul(at, &end, 10);
-        if (end == at || (*end && *end != ',') || conf->n_uids == UIDS_MAX || uid > UINT32_MAX - 1)
-            return cl_fail(err, CL_E_INVALID, 0,
-                           "allowed_uids '%s': want at most %d numbers, as in 0,1000", text,
-                           UIDS_MAX - 1);
-        conf->uids[conf->n_uids++] = (uid_t)uid;
-        at = *end ? end + 1 : end;
-    }
-    return 0;
-}
 
 int server_new(struct cl_loop *loop, const struct server_conf *conf, struct store *store,
                struct server **ret_server, struct cl_err *err)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "cli/rules.h"
+#include "trail/rules.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -19,6 +19,7 @@
 #include "gateway/seccomp.h"
 #include "net/seccomp.h"
 #include "scheduler/seccomp.h"
+#include "trail/reader/seccomp.h"
 #include "worker/seccomp.h"
 
 /* An argument that no call can do harm with: no such fd, pid, address or size. */
@@ -63,6 +64,7 @@ static void test_each_allowed_row_is_allowed(void **state)
     check_allowed(&sched_profile, sched_seccomp);
     check_allowed(&gateway_profile, gateway_seccomp);
     check_allowed(&net_profile, net_seccomp);
+    check_allowed(&reader_profile, reader_seccomp);
 }
 
 static void test_each_refused_row_answers_eperm(void **state)
@@ -88,7 +90,8 @@ static void test_what_is_in_no_allow_table_kills(void **state)
     (void)state;
     static const int never[] = {SYS_execve, SYS_execveat, SYS_bpf,    SYS_mount, SYS_unshare,
                                 SYS_setns,  SYS_chroot,   SYS_setuid, SYS_bind,  SYS_memfd_create};
-    static apply_fn *const all[] = {writer_seccomp, sched_seccomp, gateway_seccomp, net_seccomp};
+    static apply_fn *const all[] = {writer_seccomp, sched_seccomp, gateway_seccomp, net_seccomp,
+                                    reader_seccomp};
     for (size_t a = 0; a < CL_COUNT(all); a++) {
         for (size_t i = 0; i < CL_COUNT(never); i++)
             expect_killed(all[a], a, never[i]);

@@ -86,7 +86,7 @@ static void test_every_technique_has_a_name(void **state)
     (void)state;
     static const char *const used[] = {
 #define DETECTION(id, name, severity, threshold, window_s, technique, what, then) technique,
-#include "cli/detections.def"
+#include "trail/detections.def"
 #undef DETECTION
     };
     for (size_t i = 0; i < CL_COUNT(used); i++) {

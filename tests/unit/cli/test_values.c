@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
+#include "base/text.h"
 #include "cli/values.h"
 
 static void test_pairs_split_at_the_first_equals_sign(void **state)
@@ -69,16 +71,15 @@ static void test_rates(void **state)
 static void test_times(void **state)
 {
     (void)state;
-    char out[VALUE_TEXT];
-    uint64_t now = UINT64_C(1767225600) * CL_NS_PER_S; /* 2026-01-01 */
-    assert_int_equal(value_time("2026-01-02", now, out, NULL), 0);
-    assert_string_equal(out, "2026-01-02T00:00:00.000000Z");
-    assert_int_equal(value_time("2026-01-02T03:04:05Z", now, out, NULL), 0);
-    assert_string_equal(out, "2026-01-02T03:04:05.000000Z");
-    assert_int_equal(value_time("1h", now, out, NULL), 0);
-    assert_string_equal(out, "2025-12-31T23:00:00.000000Z");
-    assert_int_equal(value_time("yesterday", now, out, NULL), -1);
-    assert_int_equal(value_time("2026-01-02T99", now, out, NULL), -1);
+    uint64_t at, now = UINT64_C(1767225600) * CL_NS_PER_S; /* 2026-01-01 */
+    assert_int_equal(value_time("2026-01-02", now, &at, NULL), 0);
+    assert_int_equal(at, cl_rfc3339_ns("2026-01-02T00:00:00.000000Z"));
+    assert_int_equal(value_time("2026-01-02T03:04:05Z", now, &at, NULL), 0);
+    assert_int_equal(at, cl_rfc3339_ns("2026-01-02T03:04:05.000000Z"));
+    assert_int_equal(value_time("1h", now, &at, NULL), 0);
+    assert_int_equal(at, cl_rfc3339_ns("2025-12-31T23:00:00.000000Z"));
+    assert_int_equal(value_time("yesterday", now, &at, NULL), -1);
+    assert_int_equal(value_time("2026-01-02T99", now, &at, NULL), -1);
 }
 
 static void test_sizes_and_ages_for_people(void **state)
@@ -91,7 +92,7 @@ static void test_sizes_and_ages_for_people(void **state)
     } sizes[] = {{0, "0 B"},        {1023, "1023 B"},          {1024, "1 KiB"},
                  {1536, "1.5 KiB"}, {512 * CL_MIB, "512 MiB"}, {3 * CL_GIB, "3 GiB"}};
     for (size_t i = 0; i < CL_COUNT(sizes); i++) {
-        value_bytes_text(sizes[i].bytes, out);
+        cl_text_bytes(sizes[i].bytes, out);
         assert_string_equal(out, sizes[i].text);
     }
     static const struct {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/detect.h"
+#include "trail/detect.h"
 
 static struct detect *d;
 static uint64_t seq;

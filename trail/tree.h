@@ -1,5 +1,5 @@
-/* cli/tree.h - what happened in one job or sandbox, as a tree: who asked for what, which processes
- * came of it, what each of them did, what went over the network and through ports.
+/* trail/tree.h - what happened in one job or sandbox, as a tree: who asked for what, which
+ * processes came of it, what each of them did, what went over the network and through ports.
  *
  *   unit ─┬─ exec or code context ─── process ─┬─ process ...
  *         ├─ network, ports, files by the API  └─ wrote, connect, denied ...
@@ -11,8 +11,8 @@
  * nodes). Thread:  any.  Pure; the texts are user code's, and are printed without control
  * characters.
  */
-#ifndef CL_CLI_TREE_H
-#define CL_CLI_TREE_H
+#ifndef CL_TRAIL_TREE_H
+#define CL_TRAIL_TREE_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/rules.h"
+#include "trail/rules.h"
 
 #define RULE "\"name\":\"r\",\"severity\":\"low\",\"event\":\"net.dns\",\"what\":\"w\""
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/tree.h"
+#include "trail/tree.h"
 
 #define TS "2026-01-02T03:04:05.123456Z"
 #define AT "03:04:05.123  "

@@ -1,20 +1,22 @@
-/* cli/detect.c - see cli/detect.h. */
-#include "cli/detect.h"
+/* trail/detect.c - see trail/detect.h. */
+#include "trail/detect.h"
 
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "base/mem.h"
-#include "cli/rules.h"
+#include "base/utf8.h"
+#include "trail/rules.h"
 
 enum built_in {
 #define DETECTION(id, name, severity, threshold, window_s, technique, what, then) DETECT_##id,
-#include "cli/detections.def"
+#include "trail/detections.def"
 #undef DETECTION
     DETECT_NR
 };
@@ -22,14 +24,14 @@ enum built_in {
 static const struct detection built_in[DETECT_NR] = {
 #define DETECTION(id, name, severity, threshold, window_s, technique, what, then) \
     {name, technique, what, then, DETECT_##severity, threshold, window_s},
-#include "cli/detections.def"
+#include "trail/detections.def"
 #undef DETECTION
 };
 
 enum { KEY = DETECT_SUBJECT + 32 };
 #define DETECTION(id, name, severity, threshold, window_s, technique, what, then) \
     _Static_assert((threshold) >= 1 && (threshold) <= DETECT_OF_MAX, name);
-#include "cli/detections.def"
+#include "trail/detections.def"
 #undef DETECTION
 
 /* The newest values of one subject. */
@@ -179,11 +181,21 @@ static unsigned note(struct window *w, unsigned threshold, int64_t window_s, con
     return n;
 }
 
+/* Records are UTF-8; what was put together of them may end within a character. */
+static void put(char *out, size_t size, const char *text)
+{
+    size_t n = strnlen(text, size - 1);
+    while (n > 0 && !cl_utf8_is_valid(text, n))
+        n--;
+    memcpy(out, text, n);
+    out[n] = '\0';
+}
+
 static void count(struct finding *f, const struct detect_record *r, const char *value)
 {
     f->count++;
-    (void)snprintf(f->last, sizeof f->last, "%s", r->ts);
-    (void)snprintf(f->value, sizeof f->value, "%s", value);
+    put(f->last, sizeof f->last, r->ts);
+    put(f->value, sizeof f->value, value);
 }
 
 static struct finding *make(struct detect *d, const struct detection *which, const char *subject,
@@ -203,9 +215,9 @@ static struct finding *make(struct detect *d, const struct detection *which, con
                           .severity = which->severity,
                           .seq = r->seq,
                           .count = which->threshold - 1};
-    (void)snprintf(f->subject, sizeof f->subject, "%s", subject);
-    (void)snprintf(f->stream, sizeof f->stream, "%s", r->stream);
-    (void)snprintf(f->first, sizeof f->first, "%s", r->ts);
+    put(f->subject, sizeof f->subject, subject);
+    put(f->stream, sizeof f->stream, r->stream);
+    put(f->first, sizeof f->first, r->ts);
     if (!d->follows)
         d->findings[d->n++] = f;
     d->made = f;
@@ -615,13 +627,6 @@ static const struct {
     {"guest.read", read_file},
 };
 
-/* "2026-01-02T03:04:05..." */
-static int64_t seconds_of(const char *ts)
-{
-    struct tm tm = {0};
-    return strptime(ts, "%Y-%m-%dT%H:%M:%S", &tm) ? (int64_t)timegm(&tm) : 0;
-}
-
 static void look_own(const struct fact *f, size_t i)
 {
     char subject[DETECT_SUBJECT], value[DETECT_VALUE];
@@ -631,7 +636,7 @@ static void look_own(const struct fact *f, size_t i)
 
 const struct finding *detect_feed(struct detect *d, const struct detect_record *r)
 {
-    struct fact f = {d, r, seconds_of(r->ts)};
+    struct fact f = {d, r, (int64_t)(cl_rfc3339_ns(r->ts) / CL_NS_PER_S)};
     d->made = NULL;
     for (size_t i = 0; i < CL_COUNT(looks); i++)
         if (strcmp(looks[i].event, r->event) == 0)
@@ -649,6 +654,31 @@ size_t detect_count(const struct detect *d)
 const struct finding *detect_at(const struct detect *d, size_t i)
 {
     return d->findings[i];
+}
+
+static int by_severity(const void *a, const void *b)
+{
+    const struct finding *x = *(const struct finding *const *)a,
+                         *y = *(const struct finding *const *)b;
+    return x->severity != y->severity ? (int)y->severity - (int)x->severity
+                                      : strcmp(x->first, y->first);
+}
+
+int detect_sorted(const struct detect *d, enum detect_severity least,
+                  const struct finding ***ret_findings, size_t *ret_n, struct cl_err *err)
+{
+    size_t n = 0;
+    const struct finding **all = cl_zalloc_array(detect_count(d) + 1, sizeof *all);
+    if (!all)
+        return cl_fail(err, CL_E_NOMEM, 0, "findings");
+    for (size_t i = 0; i < detect_count(d); i++)
+        if (detect_at(d, i)->severity >= least)
+            all[n++] = detect_at(d, i);
+    if (n > 1)
+        qsort(all, n, sizeof *all, by_severity);
+    *ret_findings = all;
+    *ret_n = n;
+    return 0;
 }
 
 uint64_t detect_forgotten(const struct detect *d)

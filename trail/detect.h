@@ -1,4 +1,4 @@
-/* cli/detect.h - what in the audit log deserves a look: the detections of detections.def over a
+/* trail/detect.h - what in the audit log deserves a look: the detections of detections.def over a
  * stream of records.
  *
  * Each counts different values of one subject within a window; when there are enough that is a
@@ -11,8 +11,8 @@
  *          one connection in each of many jobs, would blind whoever follows to all others.
  * Thread:  any.  Pure.
  */
-#ifndef CL_CLI_DETECT_H
-#define CL_CLI_DETECT_H
+#ifndef CL_TRAIL_DETECT_H
+#define CL_TRAIL_DETECT_H
 
 #include <jansson.h>
 #include <stdint.h>
@@ -33,7 +33,7 @@ enum {
 
 enum detect_severity { DETECT_LOW, DETECT_MEDIUM, DETECT_HIGH };
 
-/* A rule of detections.def, or of the operator (cli/rules.h). */
+/* A rule of detections.def, or of the operator (trail/rules.h). */
 struct detection {
     const char *name, *technique, *what, *then;
     enum detect_severity severity;
@@ -73,6 +73,10 @@ const struct finding *detect_feed(struct detect *d, const struct detect_record *
 size_t detect_count(const struct detect *d);
 /* In the order in which they were made. */
 const struct finding *detect_at(const struct detect *d, size_t i);
+/* Those of this severity and above, the gravest first, then the earliest; the array is the
+ * caller's, by cl_free(). */
+int detect_sorted(const struct detect *d, enum detect_severity least,
+                  const struct finding ***ret_findings, size_t *ret_n, struct cl_err *err) CL_MUST;
 /* What there was no room to remember for as long as it counts. */
 uint64_t detect_forgotten(const struct detect *d);
 

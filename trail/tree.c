@@ -1,13 +1,13 @@
-/* cli/tree.c - see cli/tree.h. */
-#include "cli/tree.h"
+/* trail/tree.c - see trail/tree.h. */
+#include "trail/tree.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/output.h"
-#include "cli/values.h"
+#include "base/text.h"
+#include "base/utf8.h"
 
 enum {
     TEXT = 512,
@@ -53,12 +53,13 @@ static bool is(const struct fact *f, const char *name)
 static void set_text(json_t *node, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void set_text(json_t *node, const char *fmt, ...)
 {
-    char text[TEXT];
+    char text[TEXT + 4]; /* one character more, so that a cut is between two */
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    (void)json_object_set_new(node, "text", out_string(text)); /* cut: bad UTF-8 is replaced */
+    size_t n = cl_utf8_clip(text, strlen(text), TEXT - 1);
+    (void)json_object_set_new(node, "text", json_stringn(text, n));
 }
 
 static void add_text(json_t *node, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -215,11 +216,11 @@ static void exec_start(const struct fact *f)
 static void exec_end(const struct fact *f)
 {
     json_t *n = exec_node(f);
-    char out[VALUE_TEXT], err[VALUE_TEXT];
+    char out[CL_TEXT_BYTES], err[CL_TEXT_BYTES];
     if (json_object_get(n, "end"))
         return; /* told again, see is_known() */
-    value_bytes_text(num(f, "stdout_bytes"), out);
-    value_bytes_text(num(f, "stderr_bytes"), err);
+    cl_text_bytes(num(f, "stdout_bytes"), out);
+    cl_text_bytes(num(f, "stderr_bytes"), err);
     add_outcome(f, n, "  [");
     add_text(n, ", stdout %s, stderr %s]", out, err);
     (void)json_object_set(n, "end", f->fields);
@@ -254,8 +255,8 @@ static void code_end(const struct fact *f)
 
 static void file_moved(const struct fact *f)
 {
-    char bytes[VALUE_TEXT];
-    value_bytes_text(num(f, "bytes"), bytes);
+    char bytes[CL_TEXT_BYTES];
+    cl_text_bytes(num(f, "bytes"), bytes);
     leaf(f, group(f, "files"), "file", "%s %s, %s", strchr(f->event, '.') + 1, str(f, "path"),
          bytes);
 }
@@ -392,9 +393,9 @@ static void net_open(const struct fact *f)
 
 static void add_bytes(const struct fact *f, json_t *n, const char *end)
 {
-    char sent[VALUE_TEXT], received[VALUE_TEXT];
-    value_bytes_text(num(f, "sent_bytes"), sent);
-    value_bytes_text(num(f, "received_bytes"), received);
+    char sent[CL_TEXT_BYTES], received[CL_TEXT_BYTES];
+    cl_text_bytes(num(f, "sent_bytes"), sent);
+    cl_text_bytes(num(f, "received_bytes"), received);
     add_text(n, "  [%s, sent %s, received %s]", end, sent, received);
     (void)json_object_set(n, "end", f->fields);
 }
@@ -538,7 +539,7 @@ static void print_node(const json_t *node, FILE *out, const char *before, bool l
     json_int_t times = json_integer_value(json_object_get(node, "times"));
     json_t *nodes = shown(json_object_get(node, "nodes"), all), *one;
     size_t i, n = json_array_size(nodes);
-    out_clean(json_string_value(json_object_get(node, "text")), text, sizeof text);
+    cl_text_clean(json_string_value(json_object_get(node, "text")), text, sizeof text);
     (void)fprintf(out, "%-*.*s  %s%s%s", TIME_LEN, TIME_LEN,
                   at && strlen(at) > TIME_AT ? at + TIME_AT : "", before,
                   is_root ? ""
