@@ -17,10 +17,13 @@ static int make_key(const struct cli_opts *o, struct client *client, ProtobufCMe
 {
     static const struct client_method create =
         CLIENT_METHOD("TenantService", "CreateKey", create_key_response);
+    static char run[] = "run", audit[] = "audit", *scopes[] = {run, audit};
     Cloche__V1__CreateKeyRequest req = CLOCHE__V1__CREATE_KEY_REQUEST__INIT;
     req.tenant = pb_text(o->tenant ? o->tenant : "local");
     req.ttl_ns = o->ttl ? o->ttl : KEY_TTL_NS;
     req.note = pb_text("dashboard");
+    req.scopes = scopes;
+    req.n_scopes = CL_COUNT(scopes);
     if (client_unary(client, &create, &req.base, 0, ret_made, err) == 0)
         return 0;
     *ret_made = NULL;

@@ -28,7 +28,8 @@ static const struct arg_opt status_opts[] = {OPT_JSON, OPT_DIRS};
 
 const struct cli_command host_commands[] = {
     {"up", "[OPTIONS]", "start Cloche on this host",
-     "Starts a private Redis, the audit writer, the scheduler, the gateway and a worker, and "
+     "Starts a private Redis, the audit writer and reader, the scheduler, the gateway and a "
+     "worker, and "
      "leaves a "
      "supervisor\n"
      "that starts again what crashes.  Returns when a sandbox can be had; a second `up` does "

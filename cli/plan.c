@@ -140,6 +140,7 @@ int plan_make(const struct cli_opts *o, struct plan *p, struct cl_err *err)
     p->switch_users = p->paths.is_root && !o->no_users;
     set_proc(p, PROC_REDIS, "redis", "redis.sock", SIGTERM);
     set_proc(p, PROC_AUDIT, "audit", "audit.sock", SIGTERM);
+    set_proc(p, PROC_READER, "audit-reader", "reader.sock", SIGTERM);
     /* It holds nothing that the books do not, so it need not be asked kindly. */
     set_proc(p, PROC_SCHEDULER, "scheduler", "api.sock", SIGKILL);
     set_proc(p, PROC_GATEWAY, "gateway", NULL, SIGTERM);
@@ -322,6 +323,20 @@ static int audit_arguments(struct plan *p, struct cl_err *err)
     return p->switch_users ? arg(a, err, "--allowed_uids=0,%u", (unsigned)p->uid_cloche) : 0;
 }
 
+/* A user of its own in the group of the log: it can read what another writes. */
+static int reader_arguments(struct plan *p, struct cl_err *err)
+{
+    struct proc *r = &p->procs[PROC_READER];
+    if (p->switch_users) {
+        r->uid = p->uid_reader;
+        r->gid = p->gid_cloche;
+    }
+    if (arg(r, err, "cloche-audit-reader") < 0 || arg(r, err, "--dir=%s", p->audit_dir) < 0 ||
+        arg(r, err, "--socket=%s", r->ready_socket) < 0)
+        return -1;
+    return p->switch_users ? arg(r, err, "--allowed-uids=%u", (unsigned)p->uid_cloche) : 0;
+}
+
 static int scheduler_arguments(const struct cli_opts *o, struct plan *p, struct cl_err *err)
 {
     struct proc *s = &p->procs[PROC_SCHEDULER];
@@ -336,6 +351,7 @@ static int scheduler_arguments(const struct cli_opts *o, struct plan *p, struct 
         arg(s, err, "--redis=unix:%s/redis.sock", run) < 0 ||
         arg(s, err, "--durability=always") < 0 ||
         arg(s, err, "--audit-socket=%s/audit.sock", run) < 0 ||
+        arg(s, err, "--audit-reader=%s/reader.sock", run) < 0 ||
         arg(s, err, "--pepper-file=%s/scheduler/pepper", state) < 0 ||
         arg(s, err, "--bootstrap-key-file=%s/scheduler/admin.key", state) < 0)
         return -1;
@@ -424,8 +440,9 @@ int plan_arguments(const struct cli_opts *o, struct plan *p, struct cl_err *err)
                                            : "build the whole project: cmake --build build");
     if (arg(r, err, "redis-server") < 0 || arg(r, err, "%s/redis/redis.conf", p->paths.state) < 0)
         return -1;
-    if (audit_arguments(p, err) < 0 || scheduler_arguments(o, p, err) < 0 ||
-        gateway_arguments(p, err) < 0 || worker_arguments(o, p, err) < 0)
+    if (audit_arguments(p, err) < 0 || reader_arguments(p, err) < 0 ||
+        scheduler_arguments(o, p, err) < 0 || gateway_arguments(p, err) < 0 ||
+        worker_arguments(o, p, err) < 0)
         return -1;
     for (size_t i = 0; i < PLAN_PROCS; i++) {
         struct proc *proc = &p->procs[i];

@@ -12,7 +12,7 @@
 #include "cli/paths.h"
 
 enum {
-    PLAN_PROCS = 5,
+    PLAN_PROCS = 6,
     PROC_ARGS = 40,
     PROC_ARG = 640,
     PROC_NAME = 16,
@@ -20,7 +20,7 @@ enum {
     ENDPOINT_TEXT = 320,
 };
 
-enum proc_id { PROC_REDIS, PROC_AUDIT, PROC_SCHEDULER, PROC_GATEWAY, PROC_WORKER };
+enum proc_id { PROC_REDIS, PROC_AUDIT, PROC_READER, PROC_SCHEDULER, PROC_GATEWAY, PROC_WORKER };
 
 struct proc {
     char name[PROC_NAME];
@@ -48,7 +48,7 @@ struct plan {
     char audit_dir[PATH_TEXT], template_dir[PATH_TEXT], key_file[PATH_TEXT];
     char templates[PROC_ARG];
     bool switch_users;
-    uid_t uid_cloche, uid_audit, uid_redis;
+    uid_t uid_cloche, uid_audit, uid_reader, uid_redis;
     gid_t gid_cloche;
 };
 

@@ -2,8 +2,8 @@
  *
  * Owns:    nothing.
  * Thread:  start-up; runs a child.
- * Users: cloche (scheduler), cloche-audit, cloche-redis, cloche-worker (reserved); one group,
- * cloche, so that the scheduler may connect to the sockets of the others.
+ * Users: cloche (scheduler), cloche-audit, cloche-reader, cloche-redis, cloche-worker (reserved);
+ * one group, cloche, so that the scheduler may connect to the sockets of the others.
  */
 #include <errno.h>
 #include <libgen.h>
@@ -70,6 +70,7 @@ int users_ensure(struct plan *p, struct cl_err *err)
     gid_t ignored;
     if (ensure("cloche", NULL, &p->uid_cloche, &p->gid_cloche, err) < 0 ||
         ensure("cloche-audit", "cloche", &p->uid_audit, &ignored, err) < 0 ||
+        ensure("cloche-reader", "cloche", &p->uid_reader, &ignored, err) < 0 ||
         ensure("cloche-redis", "cloche", &p->uid_redis, &ignored, err) < 0 ||
         ensure("cloche-worker", "cloche", &reserved, &ignored, err) < 0)
         return -1;

@@ -159,11 +159,11 @@ void api_fail_with(struct api_call *a, enum cl_code code, const char *fmt, ...)
 static const struct {
     const struct api_method *methods;
     const size_t *n;
-} services[] = {{job_api, &job_api_n},           {sandbox_api, &sandbox_api_n},
-                {exec_api, &exec_api_n},         {file_api, &file_api_n},
-                {template_api, &template_api_n}, {tenant_api, &tenant_api_n},
-                {fleet_api, &fleet_api_n},       {code_api, &code_api_n},
-                {port_api, &port_api_n},         {snapshot_api, &snapshot_api_n}};
+} services[] = {
+    {job_api, &job_api_n},           {sandbox_api, &sandbox_api_n},   {exec_api, &exec_api_n},
+    {file_api, &file_api_n},         {template_api, &template_api_n}, {tenant_api, &tenant_api_n},
+    {fleet_api, &fleet_api_n},       {code_api, &code_api_n},         {port_api, &port_api_n},
+    {snapshot_api, &snapshot_api_n}, {audit_api, &audit_api_n}};
 
 static const struct api_method *find_method(const char *path)
 {

@@ -67,11 +67,14 @@ void api_audit(struct api_call *a, const struct cl_err *err);
 /* Serve all client services. */
 int api_serve(struct sched *s, struct cl_err *err) CL_MUST;
 
+/* audit_api.c: connect to the log's reader, where there is one. */
+int audit_api_open(struct sched *s, struct cl_err *err) CL_MUST;
+
 /* The tables, one a service. */
 extern const struct api_method job_api[], sandbox_api[], exec_api[], file_api[], template_api[],
-    tenant_api[], fleet_api[], code_api[], port_api[], snapshot_api[];
+    tenant_api[], fleet_api[], code_api[], port_api[], snapshot_api[], audit_api[];
 extern const size_t job_api_n, sandbox_api_n, exec_api_n, file_api_n, template_api_n, tenant_api_n,
-    fleet_api_n, code_api_n, port_api_n, snapshot_api_n;
+    fleet_api_n, code_api_n, port_api_n, snapshot_api_n, audit_api_n;
 
 /* --- helpers of the services ------------------------------------------------------------------ */
 

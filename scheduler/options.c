@@ -38,6 +38,9 @@ const struct cl_conf_row sched_conf_rows[] = {
      "least that Redis must promise: always, everysec or none"},
     {"scheduler", "audit-socket", CL_CONF_STRING, AT(audit_socket), "/run/cloche/audit.sock", 0, 0,
      false, "socket of cloche-audit"},
+    {"scheduler", "audit-reader", CL_CONF_STRING, AT(audit_reader), "", 0, 0, false,
+     "socket of cloche-audit-reader, as in /run/cloche/reader.sock; without it AuditService is not "
+     "served"},
     {"scheduler", "pepper-file", CL_CONF_STRING, AT(pepper_file),
      "/var/lib/cloche/scheduler/pepper", 0, 0, false,
      "32 secret bytes that key digests are made with; created when missing"},

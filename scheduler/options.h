@@ -9,8 +9,8 @@ struct sched_options {
     char worker_listen[CL_CONF_STR], worker_tcp[CL_CONF_STR], worker_ca[CL_CONF_STR];
     char worker_cert[CL_CONF_STR], worker_key[CL_CONF_STR], worker_ca_key[CL_CONF_STR];
     char redis[CL_CONF_STR], redis_password_file[CL_CONF_STR], durability[CL_CONF_STR];
-    char audit_socket[CL_CONF_STR], pepper_file[CL_CONF_STR], bootstrap_key_file[CL_CONF_STR],
-        metrics[CL_CONF_STR], log_level[CL_CONF_STR];
+    char audit_socket[CL_CONF_STR], audit_reader[CL_CONF_STR], pepper_file[CL_CONF_STR],
+        bootstrap_key_file[CL_CONF_STR], metrics[CL_CONF_STR], log_level[CL_CONF_STR];
     char token_issuer[CL_CONF_STR], token_audience[CL_CONF_STR], token_keys[CL_CONF_STR],
         token_keys_ca[CL_CONF_STR], token_tenant_claim[CL_CONF_STR], token_scopes[CL_CONF_STR];
     char lead_group[CL_CONF_STR];

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/own.h"
 #include "observability/log.h"
+#include "rpc/channel.h"
 #include "rpc/tls.h"
 #include "scheduler/api.h"
 #include "scheduler/bootstrap.h"
@@ -259,7 +260,7 @@ static int open_links(struct sched *s, struct cl_err *err)
     if (!known)
         return cl_fail(err, CL_E_INVALID, 0, "durability '%.32s': always, everysec or none",
                        s->o->durability);
-    if (audit_producer_new(s->loop, &audit, &s->audit, err) < 0)
+    if (audit_producer_new(s->loop, &audit, &s->audit, err) < 0 || audit_api_open(s, err) < 0)
         return -1;
     return books_new(s->loop, &books, &s->books, err);
 }
@@ -387,6 +388,7 @@ void sched_free(struct sched *s)
         return;
     s->stopping = true;
     rpc_server_free(s->server);
+    rpc_channel_free(s->reader);
     cl_loop_turn(s->loop, 0);
     books_free(s->books);
     lead_free(s->lead);

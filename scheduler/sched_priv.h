@@ -151,6 +151,8 @@ struct sched {
     struct cl_loop *loop;
     struct books *books;
     struct audit_producer *audit;
+    struct rpc_channel *reader; /* owned: of the audit log; NULL = none */
+    struct cl_list readings;    /* calls that read it: audit_api.c */
     struct rpc_server *server;
     struct tokens *tokens; /* NULL = only API keys */
     struct metrics *metrics;

@@ -83,10 +83,10 @@ def generate_messages():
 _GENERATED = generate_messages()
 from google.protobuf import message_factory, symbol_database  # noqa: E402,F401
 from cloche.v1 import (code_pb2, common_pb2, exec_pb2, file_pb2, job_pb2, port_pb2, sandbox_pb2, snapshot_pb2,  # noqa: E402
-                       template_pb2, tenant_pb2, fleet_pb2)
+                       template_pb2, tenant_pb2, fleet_pb2, audit_pb2)
 shutil.rmtree(_GENERATED, ignore_errors=True)
 
-MODULES = [code_pb2, common_pb2, job_pb2, sandbox_pb2, snapshot_pb2, exec_pb2, file_pb2, port_pb2, template_pb2, tenant_pb2, fleet_pb2]
+MODULES = [code_pb2, common_pb2, job_pb2, sandbox_pb2, snapshot_pb2, exec_pb2, file_pb2, port_pb2, template_pb2, tenant_pb2, fleet_pb2, audit_pb2]
 
 
 def folder(name):
@@ -153,7 +153,7 @@ class Client:
         self.key = key
         for name, module in {"jobs": job_pb2, "sandboxes": sandbox_pb2, "execs": exec_pb2, "codes": code_pb2,
                              "files": file_pb2, "ports": port_pb2, "templates": template_pb2, "tenants": tenant_pb2,
-                             "fleet": fleet_pb2, "snapshots": snapshot_pb2}.items():
+                             "fleet": fleet_pb2, "snapshots": snapshot_pb2, "audit": audit_pb2}.items():
             (descriptor,) = module.DESCRIPTOR.services_by_name.values()
             setattr(self, name, Service(self.channel, metadata, descriptor))
 
@@ -554,7 +554,7 @@ class Cluster:
                              redis_env, self.user, [d / "redis.sock"])
         self.audit = Process(self, "audit", [BUILD / "cloche-audit", "--socket", d / "audit.sock", "--dir", self.audit_dir,
                                              "--key", d / "audit-keys" / "audit.key", *audit_args], None, self.user)
-        common = [BUILD / "cloche-scheduler", "--redis", f"unix:{d}/redis.sock", "--audit-socket", d / "audit.sock", "--pepper-file", d / "sched" / "pepper",
+        common = [BUILD / "cloche-scheduler", "--redis", f"unix:{d}/redis.sock", "--audit-socket", d / "audit.sock", "--audit-reader", d / "reader.sock", "--pepper-file", d / "sched" / "pepper",
                   "--bootstrap-key-file", d / "admin.key", *self._lease_args(), *scheduler_args]
         if standbys:
             self.schedulers = [Standby(self, n, common, self.user) for n in range(1 + standbys)]
@@ -672,6 +672,22 @@ class Cluster:
         if not until(lambda: len(self.gateway.events("LISTENING")) > before, 20):
             raise RuntimeError(f"the gateway does not listen\n{self.tails()}")
         return f"http://127.0.0.1:{self.gateway.events('LISTENING')[-1]['port']}/mcp"
+
+    def add_reader(self, *extra):
+        """Start the reader of the audit log, and wait until the scheduler has found it."""
+        reader = Process(self, "audit-reader", [BUILD / "cloche-audit-reader", "--dir", self.audit_dir, "--socket", self.dir / "reader.sock", *extra], None, self.user)
+        self.others.append(reader)
+        reader.start()
+        if not until(lambda: self.reads_log(self.admin), 20):
+            raise RuntimeError(f"the log is not read\n{self.tails()}")
+        return reader
+
+    @staticmethod
+    def reads_log(client):
+        try:
+            return list(client.audit.Query(pb.AuditQueryRequest(stream="tenant/local", newest=1), timeout=5))
+        except grpc.RpcError:
+            return False
 
     def await_answer(self, seconds=30):
         """The scheduler serves again."""
