@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "cloche/v1/audit.pb-c.h"
 #include "cloche/v1/code.pb-c.h"
 #include "cloche/v1/exec.pb-c.h"
 #include "cloche/v1/file.pb-c.h"
@@ -16,11 +17,12 @@
 
 /* Not of the WorkerService, which is the workers'. */
 static const ProtobufCServiceDescriptor *const services[] = {
-    &cloche__v1__code_service__descriptor,     &cloche__v1__exec_service__descriptor,
-    &cloche__v1__file_service__descriptor,     &cloche__v1__fleet_service__descriptor,
-    &cloche__v1__job_service__descriptor,      &cloche__v1__port_service__descriptor,
-    &cloche__v1__sandbox_service__descriptor,  &cloche__v1__snapshot_service__descriptor,
-    &cloche__v1__template_service__descriptor, &cloche__v1__tenant_service__descriptor,
+    &cloche__v1__audit_service__descriptor,    &cloche__v1__code_service__descriptor,
+    &cloche__v1__exec_service__descriptor,     &cloche__v1__file_service__descriptor,
+    &cloche__v1__fleet_service__descriptor,    &cloche__v1__job_service__descriptor,
+    &cloche__v1__port_service__descriptor,     &cloche__v1__sandbox_service__descriptor,
+    &cloche__v1__snapshot_service__descriptor, &cloche__v1__template_service__descriptor,
+    &cloche__v1__tenant_service__descriptor,
 };
 
 /* What protobuf-c's descriptors do not tell. */
@@ -28,6 +30,7 @@ static const struct {
     const char *path;
     bool takes_many, streams;
 } streams[] = {
+    {"/cloche.v1.AuditService/Query", false, true},
     {"/cloche.v1.CodeService/RunCode", false, true},
     {"/cloche.v1.ExecService/Attach", false, true},
     {"/cloche.v1.ExecService/WriteStdin", true, false},

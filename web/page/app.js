@@ -1,5 +1,6 @@
 // app.js - the dashboard: what a key may see of Cloche, and do.
 import { ApiError, call, config, follow, key, upload } from "./api.js";
+import { audit, happened, mayRead } from "./audit.js";
 import { between, bytes, cell, chart, el, outcome, seconds, since, table, until, word } from "./dom.js";
 
 const EVERY_MS = 2000; // how often what is shown is asked for, while the page is seen
@@ -331,7 +332,8 @@ function sandbox(id) {
   }
 
   return {
-    node: el("section", {}, el("header", {}, el("h2", {}, id), head), about, charts, run, outputs, commands.node, files(id), ports(id)),
+    node: el("section", {}, el("header", {}, el("h2", {}, id), head), about, charts, run, outputs, commands.node, files(id), ports(id),
+      mayRead(who) ? happened(id, button) : null),
     async refresh(tick = 0) {
       const { sandbox: box } = await call("SandboxService/Get", { sandboxId: id });
       const state = stateOf(box);
@@ -359,7 +361,7 @@ function job(id) {
   const output = follower("JobService/Watch", { jobId: id });
   let known = "";
   return {
-    node: el("section", {}, el("header", {}, el("h2", {}, id), head), about, output.node),
+    node: el("section", {}, el("header", {}, el("h2", {}, id), head), about, output.node, mayRead(who) ? happened(id, button) : null),
     async refresh() {
       const { job: j } = await call("JobService/Get", { jobId: id });
       const state = stateOf(j);
@@ -380,7 +382,7 @@ function job(id) {
 
 // --- the frame ----------------------------------------------------------------------------------
 
-const lists = new Map(Object.entries({ sandboxes, jobs, snapshots, workers }));
+const lists = new Map(Object.entries({ sandboxes, jobs, snapshots, workers, audit: audit(fail) }));
 const ones = new Map(Object.entries({ sandbox: [sandbox, "sandboxes"], job: [job, "jobs"] }));
 let view = null, who = null, tick = 0, timer = 0, beats = 0;
 
@@ -399,7 +401,7 @@ async function showQuotas(node) {
 }
 
 function frame() {
-  const tabs = [...lists.keys()].map((name) => el("a", { href: `#/${name}`, "data-tab": name }, name[0].toUpperCase() + name.slice(1)));
+  const tabs = [...lists.keys()].filter((name) => name !== "audit" || mayRead(who)).map((name) => el("a", { href: `#/${name}`, "data-tab": name }, name[0].toUpperCase() + name.slice(1)));
   const quotas = el("div.tiles"), content = el("div");
   main.replaceChildren(
     el("header.top", {}, el("h1", {}, "Cloche"), el("nav", {}, ...tabs),
