@@ -168,7 +168,8 @@ static int follow_folder(struct records *rs, struct cl_err *err)
 static int on_message(void *arg, const ProtobufCMessage *msg, struct cl_err *err)
 {
     struct records *rs = arg;
-    const Cloche__V1__AuditQueryResponse *m = (const Cloche__V1__AuditQueryResponse *)msg;
+    const Cloche__V1__AuditServiceQueryResponse *m =
+        (const Cloche__V1__AuditServiceQueryResponse *)msg;
     for (size_t i = 0; i < m->n_records; i++) {
         struct audit_record r;
         const char *line = m->records[i];
@@ -183,10 +184,10 @@ static int on_message(void *arg, const ProtobufCMessage *msg, struct cl_err *err
 static int ask_service(struct records *rs, bool follow, struct cl_err *err)
 {
     static const struct client_method query =
-        CLIENT_METHOD("AuditService", "Query", audit_query_response);
+        CLIENT_METHOD("AuditService", "Query", audit_service_query_response);
     const struct walk_filter *f = &rs->filter;
     CL_AUTO(client_stream_freep) struct client_stream *s = NULL;
-    Cloche__V1__AuditQueryRequest m = CLOCHE__V1__AUDIT_QUERY_REQUEST__INIT;
+    Cloche__V1__AuditServiceQueryRequest m = CLOCHE__V1__AUDIT_SERVICE_QUERY_REQUEST__INIT;
     Cloche__V1__Time since = CLOCHE__V1__TIME__INIT, until = CLOCHE__V1__TIME__INIT;
     char *event = pb_text(rs->events[0]);
     since.unix_ns = f->since_ns;

@@ -215,8 +215,9 @@ int audit_api_open(struct sched *s, struct cl_err *err)
 
 #define METHOD(name_, in_, out_, streams_) \
     { \
-        .path = "/cloche.v1.AuditService/" name_, .in = &cloche__v1__audit_##in_##__descriptor, \
-        .out = &cloche__v1__audit_##out_##__descriptor, .scope = SCOPE_AUDIT, \
+        .path = "/cloche.v1.AuditService/" name_, \
+        .in = &cloche__v1__audit_service_##in_##__descriptor, \
+        .out = &cloche__v1__audit_service_##out_##__descriptor, .scope = SCOPE_AUDIT, \
         .server_streams = (streams_), .lasts = (streams_), .handle = handle, .on_drain = on_drain, \
         .on_gone = on_gone \
     }

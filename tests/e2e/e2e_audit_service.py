@@ -28,7 +28,7 @@ class WithReader(Cluster):
 def read(client, timeout=60, **kw):
     """The records, and whether the last message said that these are all."""
     last, rows = None, []
-    for last in client.audit.Query(pb.AuditQueryRequest(**kw), timeout=timeout):
+    for last in client.audit.Query(pb.AuditServiceQueryRequest(**kw), timeout=timeout):
         rows += [json.loads(line) for line in last.records]
     check("it says that these are all", last and last.caught_up and last.unreadable == 0, last)
     return rows
@@ -81,7 +81,7 @@ def each_reads_its_own(c):
     equal("one that is not there", code(read, c.admin, stream="tenant/nobody"), "NOT_FOUND")
     reader = c.client(c.key("acme", ("run", "read")).secret)
     for call in (reader.audit.Query, reader.audit.Tree, reader.audit.Findings):
-        request = {"Query": pb.AuditQueryRequest, "Tree": pb.AuditTreeRequest, "Findings": pb.AuditFindingsRequest}
+        request = {"Query": pb.AuditServiceQueryRequest, "Tree": pb.AuditServiceTreeRequest, "Findings": pb.AuditServiceFindingsRequest}
         name = call.raw._method.decode().rsplit("/", 1)[1]
         equal(f"without the scope `audit`: {name}", code(call, request[name]()), "PERMISSION_DENIED")
     calls = [r for r in c.audit_records("tenant/acme") if r["event"] == "api.call" and r["fields"]["method"].endswith("AuditService/Query")]
@@ -116,7 +116,7 @@ def followed(c):
     acme = c.tenant("followed", ("run", "read", "audit"))
     run(acme, "true")
     seen, caught_up = [], threading.Event()
-    call = acme.audit.Query(pb.AuditQueryRequest(follow=True, newest=1), timeout=300)
+    call = acme.audit.Query(pb.AuditServiceQueryRequest(follow=True, newest=1), timeout=300)
 
     def take():
         try:
@@ -135,7 +135,7 @@ def followed(c):
     check("... to its end", until(lambda: any(r["event"] == "unit.end" and r["fields"]["unit"] == box.id for r in seen), 30), seen)
     numbers = [r["seq"] for r in seen]
     equal("each once, in order", numbers, sorted(set(numbers)))
-    others = [acme.audit.Query(pb.AuditQueryRequest(follow=True), timeout=300) for _ in range(3)]
+    others = [acme.audit.Query(pb.AuditServiceQueryRequest(follow=True), timeout=300) for _ in range(3)]
     for other in others:
         next(other)
     equal("a fifth of one tenant has no room", code(read, acme), "RESOURCE_EXHAUSTED")
@@ -154,19 +154,19 @@ def the_tree_and_the_findings(c):
     acme.execs.Wait(pb.WaitRequest(sandbox_id=box.id, exec_id=job))
     box.kill()
     until(lambda: any(r["event"] == "guest.count" for r in read(acme, unit=box.id)) and any(r["event"] == "unit.end" for r in read(acme, unit=box.id)), 20)
-    reply = acme.audit.Tree(pb.AuditTreeRequest(unit=box.id))
+    reply = acme.audit.Tree(pb.AuditServiceTreeRequest(unit=box.id))
     by_hand = subprocess.run([BUILD / "cloche", "audit", "tree", "--json", "--dir", c.audit_dir, box.id], capture_output=True, text=True)
     equal("the tree is the one that is made of the files", json.loads(reply.tree), json.loads(by_hand.stdout))
     check("it has the processes, and what they did", all(text in reply.tree for text in ("/tmp/made", "bpf", "exec")), reply.tree)
-    equal("of another's sandbox", code(c.tenant("curious", ("audit",)).audit.Tree, pb.AuditTreeRequest(unit=box.id)), "NOT_FOUND")
-    equal("of none", code(acme.audit.Tree, pb.AuditTreeRequest()), "INVALID_ARGUMENT")
-    found = acme.audit.Findings(pb.AuditFindingsRequest()).findings
+    equal("of another's sandbox", code(c.tenant("curious", ("audit",)).audit.Tree, pb.AuditServiceTreeRequest(unit=box.id)), "NOT_FOUND")
+    equal("of none", code(acme.audit.Tree, pb.AuditServiceTreeRequest()), "INVALID_ARGUMENT")
+    found = acme.audit.Findings(pb.AuditServiceFindingsRequest()).findings
     by_hand = subprocess.run([BUILD / "cloche", "audit", "findings", "--json", "--dir", c.audit_dir, "--tenant", "tree"], capture_output=True, text=True)
     rows = [json.loads(line) for line in by_hand.stdout.splitlines()]
     equal("the findings are those of the files", [(f.name, f.subject, f.value, f.count, f.seq) for f in found], [(r["name"], r["subject"], r["value"], r["count"], r["seq"]) for r in rows])
     equal("... the refused system call", [(f.name, f.severity) for f in found], [("kernel-surface", pb.FINDING_SEVERITY_HIGH)])
     check("with what it is, and what to do", found[0].what and found[0].then and found[0].first.unix_ns and found[0].last.unix_ns >= found[0].first.unix_ns, found)
-    equal("from now on: none", len(acme.audit.Findings(pb.AuditFindingsRequest(since=pb.Time(unix_ns=time.time_ns()))).findings), 0)
+    equal("from now on: none", len(acme.audit.Findings(pb.AuditServiceFindingsRequest(since=pb.Time(unix_ns=time.time_ns()))).findings), 0)
     c.box_with_findings = box.id
 
 
@@ -218,7 +218,7 @@ def over_http(c):
 def without_its_reader(c):
     acme = c.tenant("blind", ("run", "read", "audit"))
     run(acme, "true")
-    call = acme.audit.Query(pb.AuditQueryRequest(follow=True), timeout=300)
+    call = acme.audit.Query(pb.AuditServiceQueryRequest(follow=True), timeout=300)
     next(call)
     reader = c.others[0]
     reader.kill()

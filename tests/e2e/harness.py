@@ -685,7 +685,7 @@ class Cluster:
     @staticmethod
     def reads_log(client):
         try:
-            return list(client.audit.Query(pb.AuditQueryRequest(stream="tenant/local", newest=1), timeout=5))
+            return list(client.audit.Query(pb.AuditServiceQueryRequest(stream="tenant/local", newest=1), timeout=5))
         except grpc.RpcError:
             return False
 

@@ -7,14 +7,14 @@
 
 #define FOLLOW_NS (300 * CL_NS_PER_MS) /* how soon what was written is seen */
 
-static const Cloche__V1__AuditQueryRequest *asked(const struct reading *q)
+static const Cloche__V1__AuditServiceQueryRequest *asked(const struct reading *q)
 {
-    return (const Cloche__V1__AuditQueryRequest *)q->request;
+    return (const Cloche__V1__AuditServiceQueryRequest *)q->request;
 }
 
 static int begin(struct reading *q, struct cl_err *err)
 {
-    const Cloche__V1__AuditQueryRequest *r = asked(q);
+    const Cloche__V1__AuditServiceQueryRequest *r = asked(q);
     struct walk_filter f = reading_filter(r->stream, r->unit, r->since, r->until);
     f.events = (const char *const *)r->events;
     f.n_events = r->n_events;
@@ -25,7 +25,7 @@ static int begin(struct reading *q, struct cl_err *err)
 
 static int send_batch(struct reading *q, bool caught_up, struct cl_err *err)
 {
-    Cloche__V1__AuditQueryResponse m = CLOCHE__V1__AUDIT_QUERY_RESPONSE__INIT;
+    Cloche__V1__AuditServiceQueryResponse m = CLOCHE__V1__AUDIT_SERVICE_QUERY_RESPONSE__INIT;
     m.records = q->batch;
     m.n_records = q->n_batch;
     m.caught_up = caught_up;

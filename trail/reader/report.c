@@ -23,7 +23,8 @@ static int fields_of(const struct audit_record *r, json_t **ret_fields, struct c
 
 static int begin_tree(struct reading *q, struct cl_err *err)
 {
-    const Cloche__V1__AuditTreeRequest *r = (const Cloche__V1__AuditTreeRequest *)q->request;
+    const Cloche__V1__AuditServiceTreeRequest *r =
+        (const Cloche__V1__AuditServiceTreeRequest *)q->request;
     struct walk_filter f = reading_filter(r->stream, r->unit, r->since, r->until);
     if (!r->unit[0])
         return cl_fail(err, CL_E_INVALID, 0, "unit: name the job or sandbox");
@@ -51,8 +52,9 @@ static int grow(void *arg, const struct audit_record *r, const char *line, size_
 
 static int done_tree(struct reading *q, struct cl_err *err)
 {
-    const Cloche__V1__AuditTreeRequest *r = (const Cloche__V1__AuditTreeRequest *)q->request;
-    Cloche__V1__AuditTreeResponse m = CLOCHE__V1__AUDIT_TREE_RESPONSE__INIT;
+    const Cloche__V1__AuditServiceTreeRequest *r =
+        (const Cloche__V1__AuditServiceTreeRequest *)q->request;
+    Cloche__V1__AuditServiceTreeResponse m = CLOCHE__V1__AUDIT_SERVICE_TREE_RESPONSE__INIT;
     CL_AUTO(tree_freep) struct tree *t = NULL;
     m.records = sheaf_count(q->sheaf);
     if (m.records == 0)
@@ -80,8 +82,8 @@ const struct reading_kind reading_tree = {begin_tree, step_tree, done_tree};
 
 static int begin_findings(struct reading *q, struct cl_err *err)
 {
-    const Cloche__V1__AuditFindingsRequest *r =
-        (const Cloche__V1__AuditFindingsRequest *)q->request;
+    const Cloche__V1__AuditServiceFindingsRequest *r =
+        (const Cloche__V1__AuditServiceFindingsRequest *)q->request;
     struct walk_filter f = reading_filter(r->stream, NULL, r->since, r->until);
     if (!f.since_ns)
         f.since_ns = cl_wall_ns() - FINDINGS_SPAN;
@@ -145,7 +147,7 @@ static void fill(struct finding_row *row, const struct finding *f)
 static int reply_findings(struct reading *q, const struct finding *const *found, size_t n,
                           struct cl_err *err)
 {
-    Cloche__V1__AuditFindingsResponse m = CLOCHE__V1__AUDIT_FINDINGS_RESPONSE__INIT;
+    Cloche__V1__AuditServiceFindingsResponse m = CLOCHE__V1__AUDIT_SERVICE_FINDINGS_RESPONSE__INIT;
     size_t shown = CL_MIN(n, (size_t)SERVICE_FINDINGS);
     struct finding_row *rows = cl_zalloc_array(shown, sizeof *rows);
     Cloche__V1__Finding **list = cl_zalloc_array(shown, sizeof *list);
@@ -168,8 +170,8 @@ static int reply_findings(struct reading *q, const struct finding *const *found,
 
 static int done_findings(struct reading *q, struct cl_err *err)
 {
-    const Cloche__V1__AuditFindingsRequest *r =
-        (const Cloche__V1__AuditFindingsRequest *)q->request;
+    const Cloche__V1__AuditServiceFindingsRequest *r =
+        (const Cloche__V1__AuditServiceFindingsRequest *)q->request;
     const struct finding **found;
     size_t n;
     int least = (int)r->severity - CLOCHE__V1__FINDING_SEVERITY__FINDING_SEVERITY_LOW;

@@ -147,8 +147,9 @@ static void on_end(struct rpc_call *call, const struct cl_err *why, void *servic
 
 #define METHOD(name_, in_, out_, streams_, fn_) \
     { \
-        .path = "/cloche.v1.AuditService/" name_, .in = &cloche__v1__audit_##in_##__descriptor, \
-        .out = &cloche__v1__audit_##out_##__descriptor, .server_streams = (streams_), \
+        .path = "/cloche.v1.AuditService/" name_, \
+        .in = &cloche__v1__audit_service_##in_##__descriptor, \
+        .out = &cloche__v1__audit_service_##out_##__descriptor, .server_streams = (streams_), \
         .on_message = (fn_), .on_drain = on_drain, .on_end = on_end \
     }
 const struct rpc_method service_methods[] = {
