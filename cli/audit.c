@@ -463,7 +463,9 @@ static int cmd_head(const struct cli_opts *o, const struct args *a)
 #define OPTS_FILTER \
     OPT_JSON, OPT_AUDIT_DIR, OPT_TENANT, \
         {"stream", 0, ARG_STRING, OPT(stream), "host/local", "only this stream"}, \
-        {"event", 0, ARG_STRING, OPT(event), "unit.end", "only this event"}, \
+        {"event",    0, \
+         ARG_STRING, OPT(event), \
+         "unit.end", "only this one; guest.* = those that begin so, !api.call = all but this"}, \
         {"unit", 0, ARG_STRING, OPT(unit), "ID", "only about this job or sandbox"}, \
         {"since",    0,      ARG_STRING, \
          OPT(since), "TIME", "2026-01-02, 2026-01-02T03:04:05Z or 10m (ago)"}, \

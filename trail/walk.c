@@ -106,10 +106,16 @@ static bool event_matches(const struct walk *w, const char *line, size_t n)
     size_t name_n;
     if (!line_event(line, n, &name, &name_n))
         return false;
-    for (size_t i = 0; i < w->n_events; i++)
-        if (walk_event_is_asked(w->events[i], name, name_n))
-            return true;
-    return w->n_events == 0 && (w->checkpoints || !is_checkpoint(name, name_n));
+    bool is_asked = false, asks = false;
+    for (size_t i = 0; i < w->n_events; i++) {
+        const char *asked = w->events[i];
+        bool matches = walk_event_is_asked(asked + (*asked == '!'), name, name_n);
+        if (*asked == '!' && matches)
+            return false;
+        asks = asks || *asked != '!';
+        is_asked = is_asked || (*asked != '!' && matches);
+    }
+    return asks ? is_asked : w->checkpoints || !is_checkpoint(name, name_n);
 }
 
 /* By its bytes: what passes here may still be about another unit. */

@@ -206,7 +206,8 @@ def its_address(c):
 
 @suite.scenario
 def in_a_browser(c):
-    tenant = c.tenant("browser")
+    c.add_reader()
+    tenant = c.tenant("browser", ("run", "read", "audit"))
     run(tenant, "sh", "-c", "echo from the job; exit 5")
     pictures = pathlib.Path(os.environ.get("CLOCHE_PICTURES", c.dir))
     done = subprocess.run([NODE, HERE / "web_browser_client.mjs", MODULES, BROWSER, url_of(c), tenant.key, pictures], capture_output=True, text=True,
@@ -224,6 +225,9 @@ def in_a_browser(c):
     equal("a file goes up and comes down as it was", seen["file"], ["a b.bin", True])
     equal("… and folders are walked", seen["folder"], "/home")
     equal("a server in it is one click away, and knows no key", seen["served"], ["served", 0])
+    check("what happened in it is shown, as text", "bpf" in seen["tree"] and "<img src=x" in seen["tree"] and seen["treeElements"] == 0, seen["tree"])
+    check("findings are, too", "kernel-surface" in seen["finding"] and seen["id"] in seen["finding"], seen["finding"])
+    check("and records, as they were asked for", seen["records"] and set(seen["records"]) == {"guest.denied"}, seen["records"])
     equal("it rests, from the list", seen["paused"], "paused")
     equal("jobs have their result and output", (seen["job"], seen["jobOutput"]), ("exit 5", "from the job\n"))
     equal("workers are shown", seen["worker"], "open")

@@ -82,6 +82,36 @@ await served.waitForLoadState()
 out.served = [await served.textContent('body'), await served.evaluate(() => Object.keys(sessionStorage).length)]
 await served.close()
 
+// --- what happened in it, as the audit log has it
+await page.fill('input[name=command]', `perl -e 'syscall(321, 0, 0, 0)'; touch '/tmp/<img src=x onerror=alert(1)>'; echo probed`)
+await press(page, 'Run')
+await page.getByText('probed', { exact: true }).waitFor()
+await page.getByText('What happened', { exact: true }).click()
+for (;;) { // it comes to the log within a second
+  const told = page.waitForResponse((r) => r.url().endsWith('AuditService/Tree'))
+  await press(page.locator('details:has(.tree)'), 'Look again')
+  await (await told).finished()
+  await page.locator('.tree li').first().waitFor()
+  out.tree = await page.innerText('.tree')
+  if (out.tree.includes('bpf')) break
+}
+out.treeElements = await page.locator('.tree img').count()
+await shot('happened')
+await page.click('nav a[data-tab=audit]')
+await page.waitForSelector('table[aria-label=Findings] tbody tr')
+out.finding = await page.innerText('table[aria-label=Findings] tbody tr')
+await page.waitForSelector('table[aria-label=Records] tbody tr')
+await page.fill('input[name=event]', 'guest.denied')
+await page.fill('input[name=unit]', out.id)
+await press(page, 'Look')
+await page.getByText('as it comes', { exact: true }).waitFor()
+out.records = await page.locator('table[aria-label=Records] tbody tr td:nth-child(2)').allInnerTexts()
+await page.fill('input[name=event]', '!api.call')
+await page.fill('input[name=unit]', '')
+await press(page, 'Look')
+await page.getByText('as it comes', { exact: true }).waitFor()
+await shot('audit')
+
 // --- it rests and goes on, from the list
 await page.click('nav a[data-tab=sandboxes]')
 const row = page.locator(`tr[data-id="${out.id}"]`)

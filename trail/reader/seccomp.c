@@ -42,6 +42,7 @@ static const struct cl_allow rows[] = {
     {SCMP_SYS(clock_gettime), "time, where the vDSO cannot"},
     {SCMP_SYS(gettimeofday), "time, where the vDSO cannot"},
     {SCMP_SYS(getrandom), "hash keys"},
+    {SCMP_SYS(sysinfo), "sorting: how much memory there is"},
     {SCMP_SYS(brk), "memory"},
     {SCMP_SYS(mmap), "memory"},
     {SCMP_SYS(mremap), "memory"},

@@ -50,7 +50,7 @@ function findings(fail) {
 
 function records(fail) {
   const unit = el("input", { name: "unit", "aria-label": "unit", placeholder: "sbx_… or job_…", autocomplete: "off", spellcheck: "false" });
-  const event = el("input", { name: "event", "aria-label": "event", placeholder: "guest.*, net.open", autocomplete: "off", spellcheck: "false" });
+  const event = el("input", { name: "event", "aria-label": "event", placeholder: "guest.*, net.open", value: "!api.call", autocomplete: "off", spellcheck: "false" });
   const body = el("tbody");
   const state = el("p.dim", { role: "status" });
   let stop = new AbortController();

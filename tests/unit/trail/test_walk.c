@@ -140,6 +140,11 @@ static void test_streams_are_merged_by_time(void **state)
     expect("h1 b2 ");
     walk_once(&(struct walk_filter){.events = every, .n_events = 1, .stream = "tenant/b"});
     expect("b1 b2 b3 ");
+    static const char *const no_end[] = {"!unit.*"}, *const but[] = {"*", "!vm.start"};
+    walk_once(&(struct walk_filter){.events = no_end, .n_events = 1});
+    expect("h1 ");
+    walk_once(&(struct walk_filter){.events = but, .n_events = 2});
+    expect("a1 b1 b2 a2 b3 ");
 }
 
 static void test_units_are_found_in_their_fields_alone(void **state)
