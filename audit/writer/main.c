@@ -1,5 +1,6 @@
 /* audit/writer/main.c - cloche-audit: the one process that writes the audit log. */
 #include <sys/prctl.h>
+#include <sys/stat.h>
 
 #include "audit/writer/options.h"
 #include "audit/writer/seccomp.h"
@@ -75,6 +76,7 @@ static int run(struct cl_err *err)
 {
     struct program p = {0};
     (void)prctl(PR_SET_DUMPABLE, 0);
+    (void)umask(027); /* the group reads: cloche-audit-reader */
     int rc = open_all(&p, err);
     if (rc == 0) {
         log_event(LOG_STARTED, "dir='%s'", options.dir);

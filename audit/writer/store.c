@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "audit/files.h"
@@ -364,6 +365,22 @@ static int read_chain(struct store *store, struct stream *st, unsigned number, u
     return rc;
 }
 
+/* Whoever reads is in our group (cloche-audit-reader); earlier releases left it out.  What is not
+ * ours stays as it is. */
+static void let_group_read(const struct store *store, const char *name, unsigned first,
+                           unsigned last)
+{
+    char path[AUDIT_PATH];
+    (void)snprintf(path, sizeof path, "%s/%s", store->dir, name);
+    (void)chmod(path, 0750);
+    *strrchr(path, '/') = '\0'; /* DIR/tenant */
+    (void)chmod(path, 0750);
+    for (unsigned i = first; first > 0 && i <= last; i++) {
+        audit_file_path(store->dir, name, i, path);
+        (void)chmod(path, 0640);
+    }
+}
+
 static int load_stream(const char *name, void *arg, struct cl_err *err)
 {
     struct store *store = arg;
@@ -373,6 +390,7 @@ static int load_stream(const char *name, void *arg, struct cl_err *err)
         return -1;
     if (!st && stream_new(store, name, &st, err) < 0)
         return -1;
+    let_group_read(store, name, first, last);
     /* The file before too: what a producer may send again can lie there. */
     if (last > 1 && read_chain(store, st, last - 1, last, err) < 0)
         return -1;

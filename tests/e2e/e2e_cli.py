@@ -82,7 +82,7 @@ def comes_up(c):
     names = {one["name"]: one for one in s["processes"]}
     check("status names driver, endpoint and audit log", s["driver"] in DRIVERS and s["endpoints"]["grpc"].startswith("unix:") and os.path.isdir(s["audit_dir"]), s)
     check("… and where MCP and E2B's API are, on one port", s["endpoints"]["mcp"] == s["endpoints"]["e2b"] + "/mcp", s["endpoints"])
-    equal("… and the processes", set(names), {"supervisor", "redis", "audit", "scheduler", "worker", "gateway"})
+    equal("… and the processes", set(names), {"supervisor", "redis", "audit", "audit-reader", "scheduler", "worker", "gateway"})
     for name in ("audit", "scheduler", "worker"):
         with urllib.request.urlopen(names[name]["metrics"], timeout=soon(10)) as answer:
             text = answer.read().decode()
@@ -381,6 +381,9 @@ def proves_it(c):
     head = c("audit", "head")
     exits("audit head prints the head", head, 0)
     check("audit query finds the runs", len(c("audit", "query", "--json").stdout) > 100)
+    theirs = {"CLOCHE_API_KEY": c.json("key", "create", "acme", "--scopes", "audit")["key"]}
+    got = c("audit", "query", "--json", env=theirs)
+    equal("a tenant reads its own stream, by the service", (got.returncode, {json.loads(line)["stream"] for line in got.stdout.splitlines()}), (0, {"tenant/acme"}))
     p = c("doctor", "--json")
     check("doctor says what the host can do", p.returncode in (0, 1) and json.loads(p.stdout), p)
     host = json.loads(p.stdout)["host"]

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,6 +54,7 @@ static void start_writer(void)
     if (writer > 0)
         return;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)umask(077); /* as `cloche up` has it */
     (void)execl(binary, binary, "--config", path_conf, (char *)NULL);
     _exit(127);
 }
@@ -180,6 +182,37 @@ static void test_records_are_acknowledged_signed_and_verify(void **state)
     assert_true(verify(head).head_checked);
     head[strlen(head) - 1] ^= 1;
     assert_int_equal(verify(head).verdict, AUDIT_BAD);
+}
+
+static void expect_group_reads(void)
+{
+    static const char *const names[] = {"/host", "/tenant", "/tenant/acme",
+                                        "/tenant/acme/00000001.log"};
+    for (size_t i = 0; i < CL_COUNT(names); i++) {
+        char path[AUDIT_PATH];
+        struct stat st;
+        (void)snprintf(path, sizeof path, "%s%s", path_log, names[i]);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 0777, S_ISDIR(st.st_mode) ? 0750 : 0640);
+        /* for the next round: as an earlier release left them */
+        assert_int_equal(chmod(path, S_ISDIR(st.st_mode) ? 0700 : 0600), 0);
+    }
+}
+
+/* cloche-audit-reader is another user of the same group. */
+static void test_the_group_may_read_and_nobody_else(void **state)
+{
+    (void)state;
+    assert_int_equal(emit_job("acme", 1, NULL), 0);
+    wait_drained();
+    expect_group_reads();
+    (void)stop_writer(SIGTERM);
+    start_writer();
+    for (int i = 0; i < 1000 && !audit_is_healthy(producer, NULL); i++)
+        cl_loop_turn(loop, 5 * CL_NS_PER_MS);
+    assert_int_equal(emit_job("acme", 2, NULL), 0);
+    wait_drained();
+    expect_group_reads();
 }
 
 static void test_a_cut_or_missing_tenant_stream_is_found_by_the_host_stream(void **state)
@@ -365,6 +398,7 @@ static void test_below_the_reserve_the_writer_refuses_and_heals_by_itself(void *
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_the_group_may_read_and_nobody_else, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_records_are_acknowledged_signed_and_verify, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(
