@@ -156,12 +156,13 @@ static int read_at(const struct walk *w, const struct cursor *c, struct spot fro
     return 0;
 }
 
-static uint64_t file_size(const struct walk *w, const struct cursor *c, unsigned file)
+/* -1: there is none. */
+static int64_t file_size(const struct walk *w, const struct cursor *c, unsigned file)
 {
     char path[AUDIT_PATH];
     struct stat st;
     audit_file_path(w->dir, c->stream, file, path);
-    return stat(path, &st) < 0 ? 0 : (uint64_t)st.st_size;
+    return stat(path, &st) < 0 ? -1 : (int64_t)st.st_size;
 }
 
 /* The first whole line at or behind a spot: where it begins, and its time; false when there is none
@@ -200,7 +201,7 @@ static void begin_by_time(const struct walk *w, struct cursor *c, unsigned first
         else
             last = mid - 1;
     }
-    uint64_t low = 0, high = file_size(w, c, first);
+    uint64_t low = 0, high = (uint64_t)CL_MAX(file_size(w, c, first), 0);
     while (high - low > PIECE) {
         uint64_t mid = low + (high - low) / 2;
         if (line_behind(w, c, (struct spot){first, mid}, piece, &at, ts) && at < high &&
@@ -219,7 +220,7 @@ static void begin_by_size(struct walk *w, struct cursor *c, unsigned first, unsi
     char ts[CL_RFC3339_LEN];
     uint64_t left = w->tail_bytes, at, size;
     unsigned file = last;
-    for (; (size = file_size(w, c, file)) <= left && file > first; file--)
+    for (; (size = (uint64_t)CL_MAX(file_size(w, c, file), 0)) <= left && file > first; file--)
         left -= size;
     c->next = (struct spot){file, size > left ? size - left : 0};
     if (c->next.offset == 0 && file == first)
@@ -228,8 +229,9 @@ static void begin_by_size(struct walk *w, struct cursor *c, unsigned first, unsi
         c->next.offset = at;
         if (strcmp(ts, w->horizon) > 0)
             memcpy(w->horizon, ts, sizeof ts);
-    } else { /* no line ends behind it yet */
+    } else { /* nobody knows what is left out: later than any time */
         c->skips = c->next.offset > 0;
+        (void)snprintf(w->horizon, sizeof w->horizon, "~");
     }
 }
 
@@ -272,7 +274,7 @@ static int read_on(struct walk *w, struct cursor *c, bool *ret_more, struct cl_e
     c->next.offset += c->in.len - before;
     if (c->in.len > before)
         return 0;
-    *ret_more = file_size(w, c, c->next.file + 1) > 0;
+    *ret_more = file_size(w, c, c->next.file + 1) >= 0;
     if (*ret_more) {
         w->unreadable += c->in.len > 0; /* a torn end, before a restart of the writer */
         cl_buf_clear(&c->in);

@@ -1,1 +1,0 @@
-cl_fuzz(rules DEPS cli base)

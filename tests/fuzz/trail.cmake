@@ -1,0 +1,2 @@
+cl_fuzz(rules DEPS trail base)
+cl_fuzz(walk DEPS trail base)
