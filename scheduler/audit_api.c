@@ -1,9 +1,9 @@
 /* scheduler/audit_api.c - AuditService: who may read which stream; the reading itself is
  * cloche-audit-reader's, which these calls are passed on to.
  *
- *   authenticated --stream, limits--> PASSED ON --the reader's messages, at the client's pace-->
- * over
+ *   authenticated --stream, limits--> PASSED ON --the reader's end--> over
  *
+ * What the reader says goes on at the client's pace.
  * A call that streams is in the log before its client sees the first record.
  */
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "rpc/channel.h"
 #include "scheduler/api.h"
 
-enum { READINGS_MAX = 32, READINGS_OF_TENANT = 4, ANSWER_S = 60 };
+enum { READINGS_MAX = 32, READINGS_OF_TENANT = 8, ANSWER_S = 60 };
 
 struct reading {
     struct cl_list link; /* in sched.readings */

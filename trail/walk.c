@@ -14,6 +14,7 @@
 
 #include "audit/files.h"
 #include "base/clock.h"
+#include "base/id.h"
 #include "base/mem.h"
 
 enum { PIECE = 65536 }; /* holds any line and its newline */
@@ -469,7 +470,7 @@ static int take_filter(struct walk *w, const struct walk_filter *f, struct cl_er
     }
     if (f->until_ns) {
         cl_rfc3339(f->until_ns, w->until);
-        cl_rfc3339(f->until_ns + slack, w->late);
+        cl_rfc3339(f->until_ns < UINT64_MAX - slack ? f->until_ns + slack : UINT64_MAX, w->late);
     }
     w->checkpoints = f->checkpoints;
     w->tail_bytes = f->tail_bytes;
@@ -477,9 +478,21 @@ static int take_filter(struct walk *w, const struct walk_filter *f, struct cl_er
     return 0;
 }
 
+/* No name leads out of the folder, whoever gave it. */
+static bool is_stream(const char *name)
+{
+    const char *rest = strncmp(name, "tenant/", 7) == 0 ? name + 7
+                       : strncmp(name, "host/", 5) == 0 ? name + 5
+                                                        : "";
+    return cl_name_is_valid(rest);
+}
+
 static int check_there(const struct walk *w, bool may_come, struct cl_err *err)
 {
     unsigned first, last;
+    if (w->stream[0] && !is_stream(w->stream))
+        return cl_fail(err, CL_E_INVALID, 0, "'%s' is no stream: want tenant/NAME or host/NAME",
+                       w->stream);
     if (access(w->dir, R_OK | X_OK) < 0)
         return cl_fail(err, cl_code_from_errno(errno), 0, "the audit folder '%s' cannot be read",
                        w->dir);

@@ -136,10 +136,10 @@ def followed(c):
     check("... to its end", until(lambda: any(r["event"] == "unit.end" and r["fields"]["unit"] == box.id for r in seen), 30), seen)
     numbers = [r["seq"] for r in seen]
     equal("each once, in order", numbers, sorted(set(numbers)))
-    others = [acme.audit.Query(pb.AuditServiceQueryRequest(follow=True), timeout=300) for _ in range(3)]
+    others = [acme.audit.Query(pb.AuditServiceQueryRequest(follow=True), timeout=300) for _ in range(7)]
     for other in others:
         next(other)
-    equal("a fifth of one tenant has no room", code(read, acme), "RESOURCE_EXHAUSTED")
+    equal("a ninth of one tenant has no room", code(read, acme), "RESOURCE_EXHAUSTED")
     equal("... of another it has", streams(read(c.admin, stream="tenant/followed")), {"tenant/followed"})
     for other in [*others, call]:
         other.cancel()

@@ -166,6 +166,11 @@ static void test_what_is_not_there_is_told(void **state)
     struct walk *w = NULL;
     assert_int_equal(walk_new(dir, &(struct walk_filter){.stream = "tenant/no"}, &w, &err), -1);
     assert_int_equal(err.code, CL_E_NOTFOUND);
+    static const char *const bad[] = {"tenant/../host/h", "/etc", "tenant/", "other/a", "tenant"};
+    for (size_t i = 0; i < CL_COUNT(bad); i++) {
+        assert_int_equal(walk_new(dir, &(struct walk_filter){.stream = bad[i]}, &w, &err), -1);
+        assert_int_equal(err.code, CL_E_INVALID);
+    }
     assert_int_equal(walk_new("/nowhere", &(struct walk_filter){0}, &w, &err), -1);
     assert_int_equal(err.code, CL_E_NOTFOUND);
     struct stream a = open_stream("tenant/a"), b = open_stream("tenant/b");
