@@ -6,15 +6,12 @@
  * and the group cloche.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "audit/files.h"
 #include "audit/verify.h"
-#include "base/buf.h"
-#include "base/fs.h"
 #include "base/mem.h"
 #include "base/own.h"
 #include "base/text.h"
@@ -204,24 +201,12 @@ static int show_findings(const struct feeding *f, size_t *ret_n, struct cl_err *
     return 0;
 }
 
-/* NULL where none are asked for. */
-static int load_rules(const struct cli_opts *o, struct rules **ret_rules, struct cl_err *err)
-{
-    CL_AUTO(cl_buf_fini) struct cl_buf text;
-    cl_buf_init(&text, RULES_BYTES + 1);
-    if (!o->rules)
-        return 0;
-    if (cl_file_read(AT_FDCWD, o->rules, &text, err) < 0)
-        return -1;
-    return rules_parse(o->rules, (const char *)text.data, text.len, ret_rules, err);
-}
-
 static int find(const struct cli_opts *o, struct records *rs, struct feeding *f, size_t *ret_n,
                 struct cl_err *err)
 {
     CL_AUTO(rules_freep) struct rules *own = NULL;
     CL_AUTO(detect_freep) struct detect *d = NULL;
-    if (load_rules(o, &own, err) < 0 || detect_new(own, &d, err) < 0)
+    if (rules_load(o->rules ? o->rules : "", &own, err) < 0 || detect_new(own, &d, err) < 0)
         return -1;
     f->d = d;
     f->o = o;

@@ -1,12 +1,15 @@
 /* trail/rules.c - see trail/rules.h. */
 #include "trail/rules.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "audit/record.h"
+#include "base/buf.h"
+#include "base/fs.h"
 #include "base/mem.h"
 
 struct field_rule {
@@ -217,6 +220,18 @@ int rules_parse(const char *name, const char *text, size_t n, struct rules **ret
             return -1;
     *ret_rules = CL_STEAL(&rules);
     return 0;
+}
+
+int rules_load(const char *path, struct rules **ret_rules, struct cl_err *err)
+{
+    CL_AUTO(cl_buf_fini) struct cl_buf text;
+    cl_buf_init(&text, RULES_BYTES + 1);
+    *ret_rules = NULL;
+    if (!path[0])
+        return 0;
+    if (cl_file_read(AT_FDCWD, path, &text, err) < 0)
+        return -1;
+    return rules_parse(path, (const char *)text.data, text.len, ret_rules, err);
 }
 
 void rules_free(struct rules *rules)

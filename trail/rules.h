@@ -12,7 +12,7 @@
  *
  * Owns:    the text of its rules; findings of them borrow from it.
  * Limit:   RULES_MAX rules, RULE_FIELDS fields of each, RULE_PATTERNS patterns of each field.
- * Thread:  any.  Pure.
+ * Thread:  any.  Pure, but for rules_load().
  */
 #ifndef CL_TRAIL_RULES_H
 #define CL_TRAIL_RULES_H
@@ -36,6 +36,8 @@ struct rules;
  * or a field that there is not, are errors.  name: of the file, for those. */
 int rules_parse(const char *name, const char *text, size_t n, struct rules **ret_rules,
                 struct cl_err *err) CL_MUST;
+/* The same of a file; an empty path is no rules, and NULL. */
+int rules_load(const char *path, struct rules **ret_rules, struct cl_err *err) CL_MUST;
 /* NULL is a no-op. */
 void rules_free(struct rules *rules);
 CL_DEFINE_AUTO(struct rules, rules_free)

@@ -1,9 +1,7 @@
 /* trail/reader/main.c - cloche-audit-reader: reads the audit log for schedulers, and can change
  * nothing. */
-#include <fcntl.h>
 #include <sys/prctl.h>
 
-#include "base/buf.h"
 #include "base/fs.h"
 #include "observability/daemon.h"
 #include "observability/log.h"
@@ -20,17 +18,6 @@ struct program {
     struct rpc_server *server; /* owned */
     struct audit_uids uids;
 };
-
-static int load_rules(struct rules **ret_rules, struct cl_err *err)
-{
-    CL_AUTO(cl_buf_fini) struct cl_buf text;
-    cl_buf_init(&text, RULES_BYTES + 1);
-    if (!options.rules[0])
-        return 0;
-    if (cl_file_read(AT_FDCWD, options.rules, &text, err) < 0)
-        return -1;
-    return rules_parse(options.rules, (const char *)text.data, text.len, ret_rules, err);
-}
 
 static int check(const void *values, struct cl_err *err)
 {
@@ -54,7 +41,8 @@ static int listen_on(struct program *p, struct cl_err *err)
 static int open_all(struct program *p, struct cl_err *err)
 {
     if (cl_loop_new(&p->loop, err) < 0 ||
-        audit_uids_parse(options.allowed_uids, &p->uids, err) < 0 || load_rules(&p->rules, err) < 0)
+        audit_uids_parse(options.allowed_uids, &p->uids, err) < 0 ||
+        rules_load(options.rules, &p->rules, err) < 0)
         return -1;
     const struct service_conf conf = {p->loop, options.dir, &p->uids, p->rules};
     if (service_new(&conf, &p->service, err) < 0 || listen_on(p, err) < 0 ||

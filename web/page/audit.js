@@ -1,6 +1,6 @@
 // audit.js - the audit log on the dashboard: findings, records as they come, and what happened in one unit.
 //
-// Texts of records are user code's own words: they are shown as text, and are cut in the middle of nothing.
+// What records say is user code's own words: text, never markup.
 import { call, follow } from "./api.js";
 import { cell, el, since, table, word } from "./dom.js";
 
