@@ -221,12 +221,11 @@ def without_its_reader(c):
     run(acme, "true")
     call = acme.audit.Query(pb.AuditServiceQueryRequest(follow=True), timeout=300)
     next(call)
-    reader = c.others[0]
-    reader.kill()
+    c.reader.kill()
     equal("who follows hears of it", code(list, call), "UNAVAILABLE")
     equal("nobody reads", code(read, acme), "UNAVAILABLE")
     equal("all else works, and is recorded", run(acme, "true").outcome, "EXITED")
-    reader.start()
+    c.reader.start()
     check("it is found again", until(lambda: code(read, acme) == "OK", 30))
     ends = lambda: [r for r in read(acme, events=["unit.end"])]
     check("nothing is missing", until(lambda: len(ends()) == 2, 20), ends())

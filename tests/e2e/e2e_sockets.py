@@ -110,6 +110,7 @@ def work(c):
     back = b"".join(p.data for p in c.admin.files.Read(pb.ReadRequest(sandbox_id=box.id, path="/tmp/d")))
     equal("files pass", back, b"data")
     c.admin.sandboxes.Kill(pb.KillRequest(sandbox_id=box.id))
+    check("the log is read", c.reads_log(c.admin))
     check("errors are errors", error_of(c.admin.jobs.Get, pb.GetRequest(job_id="job_" + "0" * 26)) is not None)
     for name, port in c.ports.items():
         if name.startswith("metrics"):
@@ -132,7 +133,7 @@ def code(c):
 
 @suite.scenario
 def threads(c):
-    for p in (c.audit, c.scheduler, *c.workers):
+    for p in (c.audit, c.reader, c.scheduler, *c.workers):
         equal(f"{p.name} has one thread", os.listdir(f"/proc/{p.pid}/task"), [str(p.pid)])
     guards = [pid for w in c.workers for pid in map(int, read_text(f"/proc/{w.pid}/task/{w.pid}/children").split())]
     check("so has each guardian", guards and all(len(os.listdir(f"/proc/{pid}/task")) == 1 for pid in guards), guards)
@@ -141,7 +142,7 @@ def threads(c):
 @suite.scenario
 def what_is_open(c):
     p = c.ports
-    listens = {c.scheduler: {p["tcp"], p["worker"], p["metrics of the scheduler"]}, c.audit: {p["metrics of the audit writer"]},
+    listens = {c.scheduler: {p["tcp"], p["worker"], p["metrics of the scheduler"]}, c.audit: {p["metrics of the audit writer"]}, c.reader: set(),
                c.workers[0]: {p["metrics of the worker"]}, c.workers[1]: set(), c.redis: set()}
     for process, ports in listens.items():
         rows = open_inet(process.pid)
@@ -175,7 +176,8 @@ def judge_all(c):
     lists = {
         "redis": ([], [f"unix:{d}/redis.sock"]),
         "audit": ([], [f"unix:{d}/audit.sock", at["metrics of the audit writer"]]),
-        "scheduler": ([f"unix:{d}/redis.sock", f"unix:{d}/audit.sock"],
+        "audit-reader": ([], [f"unix:{d}/reader.sock"]),
+        "scheduler": ([f"unix:{d}/redis.sock", f"unix:{d}/audit.sock", f"unix:{d}/reader.sock"],
                       [f"unix:{d}/api.sock", f"unix:{d}/worker.sock", at["tcp"], at["worker"], at["metrics of the scheduler"]]),
         # The name in the abstract space is how a worker makes sure that its instance is the only one.
         "worker0": ([f"unix:{d}/worker.sock"], [at["metrics of the worker"], f"unix:cloche-worker-{os.geteuid()}-{c.instance(0)}"]),
@@ -208,6 +210,7 @@ if __name__ == "__main__":
                          "--worker-key", d / "server.key", "--metrics", f"127.0.0.1:{ports['metrics of the scheduler']}"]
     c.worker.argv += ["--metrics", f"127.0.0.1:{ports['metrics of the worker']}"]
     c.add_worker(f"127.0.0.1:{ports['worker']}", worker_args(d, "worker"), worker_id=REMOTE)
+    c.define_reader()
     for process in c.processes():
         process.trace, process.pids = d / f"trace.{process.name}", []
         process.argv = traced(process.trace, process.argv)
@@ -220,6 +223,7 @@ if __name__ == "__main__":
         process.start = start
     try:
         c.start()
+        c.add_reader()
         suite.play(c, sys.argv[1:])
     finally:
         c.stop()

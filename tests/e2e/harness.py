@@ -520,7 +520,7 @@ class Cluster:
         self.dir = pathlib.Path(at or tempfile.mkdtemp(prefix=f"cloche-e2e-{name}."))
         self.mark = f"{os.getpid()}-{Cluster.count}"
         self.user, self.clients, self.workers, self.suite = user, [], [], None
-        self.gateway, self.worker_env = None, worker_env
+        self.gateway, self.reader, self.worker_env = None, None, worker_env
         self.uid_base = 0x71000000 + uid_slot() * 0x10000 + Cluster.count * 0x2000
         for sub in ("log", "redis", "audit-keys", "sched"):
             (self.dir / sub).mkdir(parents=True, exist_ok=True)
@@ -673,14 +673,17 @@ class Cluster:
             raise RuntimeError(f"the gateway does not listen\n{self.tails()}")
         return f"http://127.0.0.1:{self.gateway.events('LISTENING')[-1]['port']}/mcp"
 
-    def add_reader(self, *extra):
+    def define_reader(self, *extra):
+        self.reader = Process(self, "audit-reader", [BUILD / "cloche-audit-reader", "--dir", self.audit_dir, "--socket", self.dir / "reader.sock", *extra], None, self.user)
+        self.others.append(self.reader)
+
+    def add_reader(self):
         """Start the reader of the audit log, and wait until the scheduler has found it."""
-        reader = Process(self, "audit-reader", [BUILD / "cloche-audit-reader", "--dir", self.audit_dir, "--socket", self.dir / "reader.sock", *extra], None, self.user)
-        self.others.append(reader)
-        reader.start()
+        if not self.reader:
+            self.define_reader()
+        self.reader.start()
         if not until(lambda: self.reads_log(self.admin), 20):
             raise RuntimeError(f"the log is not read\n{self.tails()}")
-        return reader
 
     @staticmethod
     def reads_log(client):
