@@ -193,7 +193,7 @@ def its_address(c):
     got = cloche(c, "dashboard", "--url", f"{url}/")
     check("`cloche dashboard` prints an address with a key", got.stdout.startswith(f"{url}/dashboard#key=clk_"), got)
     seen = Http(c, got.stdout.strip().split("#key=")[1]).post("TenantService/WhoAmI", {})[1]
-    equal("… which may see and do, and is no administrator's", (seen["tenant"], seen["scopes"]), ("local", ["run", "read"]))
+    equal("… which may see and do, and is no administrator's", (seen["tenant"], seen["scopes"]), ("local", ["run", "audit"]))
     c.tenant("addressed")
     row = json.loads(cloche(c, "dashboard", "--json", "--tenant", "addressed", "--ttl", "1h", "--url", url).stdout)
     equal("… of another tenant", Http(c, row["url"].split("#key=")[1]).post("TenantService/WhoAmI", {})[1]["tenant"], "addressed")

@@ -18,7 +18,7 @@ def no_process_is_left(_):
         pids = [p["pid"] for p in json.loads(one.open("status", "--json").communicate()[0])["processes"]]
         one.open("down").communicate()
         left += [pid for pid in pids if is_alive(pid)]
-    suite.check(f"each time all of {len(pids)} processes were gone", not left and len(pids) == 6, left)
+    suite.check(f"each time all of {len(pids)} processes were gone", not left and len(pids) == 7, left)
     one.end()
 
 
