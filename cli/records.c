@@ -84,6 +84,9 @@ static int take_filter(struct records *rs, struct cl_err *err)
 int records_open(const struct cli_opts *o, size_t newest, struct records **ret_records,
                  struct cl_err *err)
 {
+    if (newest > NEWEST_MAX)
+        return cl_fail(err, CL_E_INVALID, 0, "the newest %zu records; at most %d at once", newest,
+                       NEWEST_MAX);
     CL_AUTO(records_closep) struct records *rs = cl_zalloc(sizeof *rs);
     if (!rs)
         return cl_fail(err, CL_E_NOMEM, 0, "records");
@@ -127,7 +130,7 @@ static int read_newest(struct records *rs, struct cl_err *err)
 {
     CL_AUTO(newest_freep) struct newest *n = NULL;
     int more;
-    if (newest_new(rs->dir, &rs->filter, CL_MIN(rs->newest, (size_t)NEWEST_MAX), &n, err) < 0)
+    if (newest_new(rs->dir, &rs->filter, rs->newest, &n, err) < 0)
         return -1;
     do
         more = newest_step(n, WALK_STEP, err);
@@ -198,7 +201,7 @@ static int ask_service(struct records *rs, bool follow, struct cl_err *err)
     m.unit = pb_text(f->unit);
     m.events = &event;
     m.n_events = f->n_events;
-    m.newest = (uint32_t)CL_MIN(rs->newest, (size_t)NEWEST_MAX);
+    m.newest = (uint32_t)rs->newest;
     m.follow = follow;
     if (client_stream_open(rs->client, &query, on_message, rs, &s, err) < 0 ||
         client_stream_send(s, &m.base, err) < 0)

@@ -44,7 +44,6 @@ struct walk {
     char stream[AUDIT_STREAM], unit[WALK_UNIT];
     char events[WALK_EVENTS][WALK_EVENT];
     size_t n_events;
-    bool checkpoints;
     char since[CL_RFC3339_LEN], until[CL_RFC3339_LEN]; /* or "" */
     char early[CL_RFC3339_LEN], late[CL_RFC3339_LEN];  /* the same, with the slack */
     uint64_t tail_bytes;
@@ -87,7 +86,8 @@ static bool line_event(const char *line, size_t n, const char **ret_name, size_t
     return end;
 }
 
-bool walk_event_is_asked(const char *asked, const char *name, size_t n)
+/* By a name that was asked for, without its '!'. */
+static bool is_like(const char *asked, const char *name, size_t n)
 {
     size_t k = strlen(asked);
     if (k > 0 && asked[k - 1] == '*')
@@ -97,8 +97,7 @@ bool walk_event_is_asked(const char *asked, const char *name, size_t n)
 
 static bool is_checkpoint(const char *name, size_t n)
 {
-    return walk_event_is_asked("checkpoint", name, n) ||
-           walk_event_is_asked("tenant.checkpoint", name, n);
+    return is_like("checkpoint", name, n) || is_like("tenant.checkpoint", name, n);
 }
 
 static bool event_matches(const struct walk *w, const char *line, size_t n)
@@ -110,13 +109,13 @@ static bool event_matches(const struct walk *w, const char *line, size_t n)
     bool is_asked = false, asks = false;
     for (size_t i = 0; i < w->n_events; i++) {
         const char *asked = w->events[i];
-        bool matches = walk_event_is_asked(asked + (*asked == '!'), name, name_n);
+        bool matches = is_like(asked + (*asked == '!'), name, name_n);
         if (*asked == '!' && matches)
             return false;
         asks = asks || *asked != '!';
         is_asked = is_asked || (*asked != '!' && matches);
     }
-    return asks ? is_asked : w->checkpoints || !is_checkpoint(name, name_n);
+    return asks ? is_asked : !is_checkpoint(name, name_n);
 }
 
 /* By its bytes: what passes here may still be about another unit. */
@@ -472,7 +471,6 @@ static int take_filter(struct walk *w, const struct walk_filter *f, struct cl_er
         cl_rfc3339(f->until_ns, w->until);
         cl_rfc3339(f->until_ns < UINT64_MAX - slack ? f->until_ns + slack : UINT64_MAX, w->late);
     }
-    w->checkpoints = f->checkpoints;
     w->tail_bytes = f->tail_bytes;
     w->streams_max = f->streams_max ? f->streams_max : WALK_STREAMS_MAX;
     return 0;

@@ -32,7 +32,6 @@ struct walk_filter {
     const char *const *events; /* names, or their beginnings with a '*' at the end; with a '!'
                                   before them these are left out */
     size_t n_events;           /* none but such = all but checkpoints */
-    bool checkpoints;          /* these as well */
     bool may_come;             /* the named stream need not be there yet */
     uint64_t since_ns;         /* wall clock; 0 = the log's beginning */
     uint64_t until_ns;         /* before this; 0 = its end */
@@ -63,7 +62,5 @@ int walk_all(struct walk *w, walk_fn *fn, void *arg, struct cl_err *err) CL_MUST
 const char *walk_horizon(const struct walk *w);
 /* Lines so far that are no records, `cloche audit verify` says which. */
 uint64_t walk_unreadable(const struct walk *w);
-/* Does this name match one that was asked for, without its '!'? */
-bool walk_event_is_asked(const char *asked, const char *name, size_t n);
 
 #endif
