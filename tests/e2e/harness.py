@@ -409,6 +409,17 @@ class Process:
         return rows
 
 
+def metric(port, name):
+    """As the process with this port tells it now; None when it tells nothing."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=1) as answer:
+            text = answer.read().decode()
+    except OSError:
+        return None
+    said = re.search(rf"^{name} (\d+)", text, re.M)
+    return int(said[1]) if said else None
+
+
 class Standby(Process):
     """A scheduler of several on one Redis, of which one leads.  One that is `apart` is in a PID namespace of its own, as on another host: whether it
     lives nobody sees, so its time must run out."""
@@ -445,14 +456,9 @@ class Standby(Process):
             os.kill(self.pid, number)
 
     def leads(self):
-        """As its metrics tell; None when they tell nothing, as those of one that stands still."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/metrics", timeout=1) as answer:
-                text = answer.read().decode()
-        except OSError:
-            return None
-        said = re.search(r"^cloche_scheduler_leads (\d)", text, re.M)
-        return bool(int(said[1])) if said else None
+        """None when it tells nothing, as one that stands still."""
+        said = metric(self.metrics, "cloche_scheduler_leads")
+        return None if said is None else bool(said)
 
 
 REDIS_CONF = """
