@@ -307,6 +307,16 @@ int audit_record_parse(const char *line, size_t n, struct audit_record *ret, str
     return 0;
 }
 
+/* --- streams -------------------------------------------------------------------------------- */
+
+bool audit_stream_is_valid(const char *stream)
+{
+    const char *name = strncmp(stream, "tenant/", 7) == 0 ? stream + 7
+                       : strncmp(stream, "host/", 5) == 0 ? stream + 5
+                                                          : "";
+    return strlen(stream) < AUDIT_STREAM && cl_name_is_valid(name);
+}
+
 /* --- chain ---------------------------------------------------------------------------------- */
 
 void audit_chain_init(struct audit_chain *chain, const char *stream)

@@ -117,6 +117,9 @@ int audit_record_parse(const char *line, size_t n, struct audit_record *ret,
 bool audit_field_str(const char *fields, size_t n, const char *name, char *out, size_t out_n);
 bool audit_field_num(const char *fields, size_t n, const char *name, uint64_t *ret);
 
+/* "tenant/<name>" or "host/<name>" with a name that is one: no such leads out of a folder. */
+bool audit_stream_is_valid(const char *stream);
+
 /* The head of a stream: what the next record continues. */
 struct audit_chain {
     char stream[AUDIT_STREAM];

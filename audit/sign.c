@@ -14,7 +14,7 @@
 #include "base/id.h"
 #include "base/mem.h"
 
-enum { RAW_KEY = 32, SIG = 64, PEM_MAX = 4096, MESSAGE_MAX = 512 };
+enum { RAW_KEY = 32, SIG = 64, MESSAGE_MAX = 512 };
 
 struct audit_private_key {
     EVP_PKEY *pkey; /* owned */
@@ -67,20 +67,26 @@ static int make_key(const char *path, struct cl_err *err)
     return rc;
 }
 
+static int parse_pem(const void *text, size_t n, bool private_part, EVP_PKEY **ret,
+                     struct cl_err *err)
+{
+    BIO *bio = BIO_new_mem_buf(text, (int)n);
+    *ret = !bio           ? NULL
+           : private_part ? PEM_read_bio_PrivateKey(bio, NULL, NULL, NULL)
+                          : PEM_read_bio_PUBKEY(bio, NULL, NULL, NULL);
+    BIO_free(bio);
+    return *ret ? 0
+                : cl_fail(err, CL_E_INVALID, 0, "no %s key in PEM",
+                          private_part ? "private" : "public");
+}
+
 static int read_pem(const char *path, bool private_part, EVP_PKEY **ret, struct cl_err *err)
 {
     struct cl_buf buf;
-    cl_buf_init(&buf, PEM_MAX);
+    cl_buf_init(&buf, AUDIT_PEM_MAX);
     int rc = cl_file_read(AT_FDCWD, path, &buf, err);
     if (rc == 0) {
-        BIO *bio = BIO_new_mem_buf(buf.data, (int)buf.len);
-        *ret = !bio           ? NULL
-               : private_part ? PEM_read_bio_PrivateKey(bio, NULL, NULL, NULL)
-                              : PEM_read_bio_PUBKEY(bio, NULL, NULL, NULL);
-        BIO_free(bio);
-        if (!*ret)
-            rc = cl_fail(err, CL_E_INVALID, 0, "'%s' holds no %s key in PEM", path,
-                         private_part ? "private" : "public");
+        rc = parse_pem(buf.data, buf.len, private_part, ret, err);
         explicit_bzero(buf.data, buf.len);
     }
     cl_buf_fini(&buf);
@@ -120,6 +126,20 @@ int audit_public_key_open(const char *path, struct audit_public_key **ret_key, s
         return cl_fail(err, CL_E_NOMEM, 0, "audit key");
     if (read_pem(path, false, &key->pkey, err) < 0 || key_id(key->pkey, key->id, err) < 0)
         return cl_wrap(err, "audit public key '%s'", path);
+    *ret_key = CL_STEAL(&key);
+    return 0;
+}
+
+int audit_public_key_parse(const char *pem, size_t n, struct audit_public_key **ret_key,
+                           struct cl_err *err)
+{
+    if (n > AUDIT_PEM_MAX)
+        return cl_fail(err, CL_E_INVALID, 0, "a key of %zu bytes", n);
+    CL_AUTO(audit_public_key_freep) struct audit_public_key *key = cl_zalloc(sizeof *key);
+    if (!key)
+        return cl_fail(err, CL_E_NOMEM, 0, "audit key");
+    if (parse_pem(pem, n, false, &key->pkey, err) < 0 || key_id(key->pkey, key->id, err) < 0)
+        return -1;
     *ret_key = CL_STEAL(&key);
     return 0;
 }

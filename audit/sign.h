@@ -16,7 +16,7 @@
 #include "base/own.h"
 #include "base/util.h"
 
-enum { AUDIT_SIG_HEX = 128, AUDIT_SIG_TEXT = 129, AUDIT_KEY_ID = 17 };
+enum { AUDIT_SIG_HEX = 128, AUDIT_SIG_TEXT = 129, AUDIT_KEY_ID = 17, AUDIT_PEM_MAX = 4096 };
 
 struct audit_private_key;
 struct audit_public_key;
@@ -32,6 +32,9 @@ const char *audit_private_key_id(const struct audit_private_key *key);
 
 int audit_public_key_open(const char *path, struct audit_public_key **ret_key,
                           struct cl_err *err) CL_MUST;
+/* A PEM text that stands in memory: anybody's. */
+int audit_public_key_parse(const char *pem, size_t n, struct audit_public_key **ret_key,
+                           struct cl_err *err) CL_MUST;
 void audit_public_key_free(struct audit_public_key *key);
 CL_DEFINE_AUTO(struct audit_public_key, audit_public_key_free)
 const char *audit_public_key_id(const struct audit_public_key *key);

@@ -30,6 +30,16 @@ static int count_record(struct audit_stream_check *check, const struct audit_rec
     return check->on_record ? check->on_record(r, check->arg, err) : 0;
 }
 
+int audit_stream_check_next(struct audit_stream_check *check, const struct audit_record *r,
+                            struct cl_err *err)
+{
+    struct audit_chain before = check->chain;
+    if (audit_chain_follow(&check->chain, r, err) == 0 && count_record(check, r, err) == 0)
+        return 0;
+    check->chain = before;
+    return -1;
+}
+
 static enum audit_verdict bad(struct audit_stream_check *check, size_t at,
                               enum audit_verdict verdict)
 {
@@ -50,12 +60,8 @@ enum audit_verdict audit_stream_check_feed(struct audit_stream_check *check, con
         }
         struct audit_record r;
         if (audit_record_parse(line, (size_t)(end - line), &r, err) < 0 ||
-            audit_chain_follow(&check->chain, &r, err) < 0)
+            audit_stream_check_next(check, &r, err) < 0)
             return bad(check, at, AUDIT_BAD);
-        if (count_record(check, &r, err) < 0) {
-            check->chain.next_seq--;
-            return bad(check, at, AUDIT_BAD);
-        }
         at = (size_t)(end - data) + 1;
     }
     return AUDIT_OK;

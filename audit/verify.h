@@ -39,6 +39,7 @@ struct audit_verify_conf {
     const char *dir;         /* holds tenant/ and host/ */
     const char *public_key;  /* file: PEM, Ed25519 */
     const char *expect_head; /* NULL, "<64 hex>" or "<seq>:<64 hex>": must be in the host stream */
+    bool may_lack_host;      /* a copy of tenants' streams: their ends may be cut */
     const char *tenant;      /* NULL = all streams; else this one and the host's */
 };
 /* 0 when the walk could be done (the verdict is in *ret), -1 when not (no folder, no key). */
@@ -61,6 +62,10 @@ struct audit_stream_check {
 };
 void audit_stream_check_init(struct audit_stream_check *check, const char *stream,
                              const struct audit_public_key *key);
+/* The next record, which was parsed, so its own hash fits.  INVALID with the reason; the
+ * chain is then where it was. */
+int audit_stream_check_next(struct audit_stream_check *check, const struct audit_record *r,
+                            struct cl_err *err) CL_MUST;
 /* A whole file, from its first byte.  BAD or TORN with the reason in err; TORN only when nothing
  * but an unfinished last line is wrong and `last` says that no file follows. */
 enum audit_verdict audit_stream_check_feed(struct audit_stream_check *check, const char *data,

@@ -329,7 +329,11 @@ static int verify(const struct cli_opts *o, struct audit_report *ret, struct cl_
     path_join(key, dir, "audit.key.pub");
     if (o->public_key)
         (void)snprintf(key, sizeof key, "%s", o->public_key);
-    struct audit_verify_conf conf = {dir, key, o->expect_head, o->tenant};
+    struct audit_verify_conf conf = {.dir = dir,
+                                     .public_key = key,
+                                     .expect_head = o->expect_head,
+                                     .may_lack_host = o->is_copy,
+                                     .tenant = o->tenant};
     return audit_verify_dir(&conf, ret, err);
 }
 
@@ -357,11 +361,13 @@ static void print_report(const struct audit_report *r)
         return;
     }
     (void)printf("ok: %" PRIu64 " records in %" PRIu64 " streams, %" PRIu64 " checkpoints, %" PRIu64
-                 " not yet signed, %" PRIu64 " gaps, %" PRIu64 " recoveries\nhost head: %" PRIu64
-                 ":%s\n",
-                 r->records, r->streams, r->checkpoints, r->unsigned_tail, r->gaps, r->recovered,
-                 r->host_seq, r->host_head);
-    if (!r->head_checked)
+                 " not yet signed, %" PRIu64 " gaps, %" PRIu64 " recoveries\n",
+                 r->records, r->streams, r->checkpoints, r->unsigned_tail, r->gaps, r->recovered);
+    if (r->host_stream[0])
+        (void)printf("host head: %" PRIu64 ":%s\n", r->host_seq, r->host_head);
+    if (!r->host_stream[0])
+        (void)printf("without the host's stream a cut of a stream's end cannot be excluded\n");
+    else if (!r->head_checked)
         (void)printf("without --expect-head a cut of the host stream's end cannot be excluded\n");
 }
 
@@ -505,6 +511,8 @@ static const struct arg_opt verify_opts[] = {
     OPT_JSON,
     OPT_AUDIT_DIR,
     OPT_TENANT,
+    {"copy", 0, ARG_FLAG, OPT(is_copy), NULL,
+     "the folder is a copy (audit mirror): there need be no host stream"},
     {"expect-head", 0, ARG_STRING, OPT(expect_head), "H",
      "a head noted elsewhere: <hash> or <seq>:<hash>"},
     {"key", 0, ARG_STRING, OPT(public_key), "FILE", "public key (default: DIR/audit.key.pub)"}};
@@ -560,6 +568,7 @@ const struct cli_command audit_commands[] = {
      "Exit code 0 when all is well, 1 with the first bad record, 3 for torn bytes at an end, 2 "
      "when it\n"
      "could not be checked.  Works offline with the public key.\n\n"
+     "  cloche audit verify --copy --dir ~/acme-log\n"
      "  cloche audit head > /mnt/elsewhere/head\n"
      "  cloche audit verify --expect-head $(cat /mnt/elsewhere/head)\n",
      SPEC(verify_opts, 0, 0), cmd_verify, false},

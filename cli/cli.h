@@ -56,7 +56,7 @@ struct cli_opts {
     /* worker drain */
     bool undo, no_wait;
     /* audit */
-    bool ocsf;
+    bool ocsf, is_copy;
     const char *rules;
     const char *dir, *expect_head, *public_key, *event, *unit, *since, *until, *stream, *severity,
         *state_file;
@@ -95,6 +95,8 @@ extern const struct cli_command port_commands[];
 extern const size_t port_commands_n;
 extern const struct cli_command vm_commands[], top_commands[], dashboard_commands[];
 extern const size_t vm_commands_n, top_commands_n, dashboard_commands_n;
+extern const struct cli_command mirror_commands[]; /* audit mirror */
+extern const size_t mirror_commands_n;
 
 /* `mcp` */
 extern const struct cli_command mcp_commands[];

@@ -1,16 +1,20 @@
 /* cli/records.c - see cli/records.h. */
 #include "cli/records.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "audit/sign.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "cli/client.h"
 #include "cli/values.h"
 #include "cloche/v1/audit.pb-c.h"
+#include "proto/copy.h"
 #include "trail/newest.h"
 
 enum { FOLLOW_US = 300 * 1000 };
@@ -115,6 +119,39 @@ void records_since(struct records *rs, uint64_t ns)
     rs->filter.since_ns = ns;
 }
 
+void records_from(struct records *rs, const struct walk_place *places, size_t n)
+{
+    rs->filter.from = places;
+    rs->filter.n_from = n;
+}
+
+static int file_key(const struct records *rs, char **ret_pem, struct cl_err *err)
+{
+    CL_AUTO(cl_buf_fini) struct cl_buf pem;
+    char path[PATH_TEXT];
+    cl_buf_init(&pem, AUDIT_PEM_MAX);
+    path_join(path, rs->dir, "audit.key.pub");
+    if (cl_file_read(AT_FDCWD, rs->o->public_key ? rs->o->public_key : path, &pem, err) < 0)
+        return -1;
+    *ret_pem = cl_strndup((const char *)pem.data, pem.len);
+    return *ret_pem ? 0 : cl_fail(err, CL_E_NOMEM, 0, "key");
+}
+
+int records_key(struct records *rs, char **ret_pem, struct cl_err *err)
+{
+    static const struct client_method method =
+        CLIENT_METHOD("AuditService", "PublicKey", audit_service_public_key_response);
+    Cloche__V1__AuditServicePublicKeyRequest m = CLOCHE__V1__AUDIT_SERVICE_PUBLIC_KEY_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    if (!rs->client)
+        return file_key(rs, ret_pem, err);
+    if (client_unary(rs->client, &method, &m.base, 0, &reply, err) < 0)
+        return -1;
+    *ret_pem = cl_strdup(((const Cloche__V1__AuditServicePublicKeyResponse *)reply)->pem);
+    pb_free(reply);
+    return *ret_pem ? 0 : cl_fail(err, CL_E_NOMEM, 0, "key");
+}
+
 static void tell_unreadable(struct records *rs, uint64_t n)
 {
     if (n > rs->unreadable)
@@ -184,6 +221,32 @@ static int on_message(void *arg, const ProtobufCMessage *msg, struct cl_err *err
     return m->caught_up && rs->round ? rs->round(rs->arg, err) : 0;
 }
 
+struct places {
+    Cloche__V1__AuditPlace *all; /* owned */
+    Cloche__V1__AuditPlace **at; /* owned: of each of them */
+};
+
+static void places_free(struct places *p)
+{
+    cl_free(p->all);
+    cl_free(p->at);
+}
+
+static int make_places(const struct walk_filter *f, struct places *ret, struct cl_err *err)
+{
+    ret->all = cl_zalloc_array(f->n_from + 1, sizeof *ret->all);
+    ret->at = cl_zalloc_array(f->n_from + 1, sizeof *ret->at);
+    if (!ret->all || !ret->at)
+        return cl_fail(err, CL_E_NOMEM, 0, "places");
+    for (size_t i = 0; i < f->n_from; i++) {
+        cloche__v1__audit_place__init(&ret->all[i]);
+        ret->all[i].stream = pb_text(f->from[i].stream);
+        ret->all[i].seq = f->from[i].seq;
+        ret->at[i] = &ret->all[i];
+    }
+    return 0;
+}
+
 static int ask_service(struct records *rs, bool follow, struct cl_err *err)
 {
     static const struct client_method query =
@@ -203,6 +266,11 @@ static int ask_service(struct records *rs, bool follow, struct cl_err *err)
     m.n_events = f->n_events;
     m.newest = (uint32_t)rs->newest;
     m.follow = follow;
+    CL_AUTO(places_free) struct places places = {0};
+    if (make_places(f, &places, err) < 0)
+        return -1;
+    m.from = places.at;
+    m.n_from = f->n_from;
     if (client_stream_open(rs->client, &query, on_message, rs, &s, err) < 0 ||
         client_stream_send(s, &m.base, err) < 0)
         return -1;

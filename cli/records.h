@@ -29,6 +29,11 @@ CL_DEFINE_AUTO(struct records, records_close)
 /* Instead of --since; ns since 1970. */
 void records_since(struct records *rs, uint64_t ns);
 
+/* Of these streams nothing before these places, which are borrowed until the next call. */
+void records_from(struct records *rs, const struct walk_place *places, size_t n);
+/* The public key that the log is signed with, PEM; the caller's by cl_free(). */
+int records_key(struct records *rs, char **ret_pem, struct cl_err *err) CL_MUST;
+
 /* All that is written, once. */
 int records_read(struct records *rs, walk_fn *fn, void *arg, struct cl_err *err) CL_MUST;
 /* The same, and then what comes, until fn or `round` answers -1; that is called (it may be NULL)

@@ -27,6 +27,7 @@ struct reading {
 /* --- whose stream -------------------------------------------------------------------------------
  */
 
+/* NULL: the request is about none. */
 static const ProtobufCFieldDescriptor *stream_field(const ProtobufCMessageDescriptor *type)
 {
     return protobuf_c_message_descriptor_get_field_by_name(type, "stream");
@@ -126,12 +127,14 @@ static int pass_on(struct reading *x, char *stream, struct cl_err *err)
 {
     static const struct rpc_client_events events = {on_message, NULL, on_end};
     const struct api_call *a = x->a;
+    const ProtobufCFieldDescriptor *field = stream_field(a->m->in);
     size_t size = a->m->in->sizeof_message;
     ProtobufCMessage *copy = cl_zalloc(size);
     if (!copy)
         return cl_fail(err, CL_E_NOMEM, 0, "call");
     memcpy(copy, a->request, size);
-    memcpy((char *)copy + stream_field(a->m->in)->offset, &stream, sizeof stream);
+    if (field)
+        memcpy((char *)copy + field->offset, &stream, sizeof stream);
     struct rpc_call_spec spec = {
         .path = a->m->path,
         .out = a->m->out,
@@ -146,16 +149,28 @@ static int pass_on(struct reading *x, char *stream, struct cl_err *err)
     return rc;
 }
 
-static int begin(struct api_call *a, struct cl_err *err)
+/* What may be read, where the method is about a stream at all. */
+static int choose_stream(struct api_call *a, char stream[static AUDIT_STREAM], struct cl_err *err)
 {
-    char *asked, stream[AUDIT_STREAM];
-    memcpy(&asked, (const char *)a->request + stream_field(a->m->in)->offset, sizeof asked);
+    const ProtobufCFieldDescriptor *field = stream_field(a->m->in);
+    char *asked;
+    if (!field)
+        return 0;
+    memcpy(&asked, (const char *)a->request + field->offset, sizeof asked);
     if (strlen(asked) >= AUDIT_STREAM)
         return cl_fail(err, CL_E_INVALID, 0, "stream: longer than %d bytes", AUDIT_STREAM - 1);
     api_about(a, asked); /* a refusal names it, too */
     if (allowed_stream(&a->p, asked, stream, err) < 0)
         return -1;
     api_about(a, stream);
+    return 0;
+}
+
+static int begin(struct api_call *a, struct cl_err *err)
+{
+    char stream[AUDIT_STREAM] = "";
+    if (choose_stream(a, stream, err) < 0)
+        return -1;
     if (!a->s->reader)
         return cl_fail(
             err, CL_E_UNIMPL, 0,
@@ -225,5 +240,6 @@ const struct api_method audit_api[] = {
     METHOD("Query", query_request, query_response, true),
     METHOD("Tree", tree_request, tree_response, false),
     METHOD("Findings", findings_request, findings_response, false),
+    METHOD("PublicKey", public_key_request, public_key_response, false),
 };
 const size_t audit_api_n = CL_COUNT(audit_api);

@@ -13,11 +13,14 @@
 #include <unistd.h>
 
 #include "audit/files.h"
+#include "audit/scan.h"
 #include "base/clock.h"
-#include "base/id.h"
 #include "base/mem.h"
 
-enum { PIECE = 65536 }; /* holds any line and its newline */
+enum {
+    PIECE = 65536,                                 /* holds any line and its newline */
+    LINE_TAIL = AUDIT_SOURCE + AUDIT_STREAM + 128, /* a line's number and what stands behind it */
+};
 _Static_assert((int)PIECE > (int)AUDIT_RECORD_MAX, "a piece holds a line");
 
 enum place { EMPTY, HAS, END };
@@ -27,8 +30,14 @@ struct spot {
     uint64_t offset;
 };
 
+struct start {
+    char stream[AUDIT_STREAM];
+    uint64_t seq;
+};
+
 struct cursor {
     char stream[AUDIT_STREAM];
+    uint64_t from; /* what comes before this number is passed over; 0 = nothing, or it was */
     enum place place;
     bool is_begun, is_over; /* over: what follows is later than was asked for */
     bool skips;             /* up to the next newline: the line is too long, or its head is cut */
@@ -46,6 +55,8 @@ struct walk {
     size_t n_events;
     char since[CL_RFC3339_LEN], until[CL_RFC3339_LEN]; /* or "" */
     char early[CL_RFC3339_LEN], late[CL_RFC3339_LEN];  /* the same, with the slack */
+    struct start *from;                                /* owned */
+    size_t n_from;
     uint64_t tail_bytes;
     size_t streams_max;
     struct cursor **cursors; /* owned, each one */
@@ -72,6 +83,20 @@ static bool line_time(const char *line, size_t n, char ts[static CL_RFC3339_LEN]
     memcpy(ts, at + sizeof before - 1, CL_RFC3339_LEN - 1);
     ts[CL_RFC3339_LEN - 1] = '\0';
     return true;
+}
+
+/* Behind the number stand two names, which hold no quotes, and the end.  0: there is none. */
+static uint64_t line_seq(const char *line, size_t n)
+{
+    static const char before[] = "\"seq\":";
+    size_t k = sizeof before - 1, from = n - CL_MIN(n, (size_t)LINE_TAIL);
+    for (size_t at = n - CL_MIN(n, k); at > from; at--) {
+        struct scan s = {line + at + k, line + n};
+        uint64_t seq;
+        if (memcmp(line + at, before, k) == 0)
+            return scan_num(&s, &seq) ? seq : 0;
+    }
+    return 0;
 }
 
 /* Before the event's name there is nothing that user code chose. */
@@ -121,7 +146,7 @@ static bool event_matches(const struct walk *w, const char *line, size_t n)
 /* By its bytes: what passes here may still be about another unit. */
 static bool may_match(const struct walk *w, const struct cursor *c, const char *line, size_t n)
 {
-    return (!w->since[0] || strcmp(c->ts, w->since) >= 0) &&
+    return !c->from && (!w->since[0] || strcmp(c->ts, w->since) >= 0) &&
            (!w->until[0] || strcmp(c->ts, w->until) < 0) && event_matches(w, line, n) &&
            (!w->unit[0] || memmem(line, n, w->unit, strlen(w->unit)));
 }
@@ -165,10 +190,15 @@ static int64_t file_size(const struct walk *w, const struct cursor *c, unsigned 
     return stat(path, &st) < 0 ? -1 : (int64_t)st.st_size;
 }
 
-/* The first whole line at or behind a spot: where it begins, and its time; false when there is none
- * within a piece. */
+struct found {
+    uint64_t at, seq;
+    char ts[CL_RFC3339_LEN];
+};
+
+/* The first whole line at or behind a spot: where it begins, its time and number; false when there
+ * is none within a piece. */
 static bool line_behind(const struct walk *w, const struct cursor *c, struct spot from,
-                        struct cl_buf *piece, uint64_t *ret_at, char ts[static CL_RFC3339_LEN])
+                        struct cl_buf *piece, struct found *ret)
 {
     size_t skip = 0;
     cl_buf_clear(piece);
@@ -179,8 +209,9 @@ static bool line_behind(const struct walk *w, const struct cursor *c, struct spo
                    *end = memchr(line, '\n', piece->len - skip);
         if (!end)
             return false;
-        if (!is_first && line_time(line, (size_t)(end - line), ts)) {
-            *ret_at = from.offset + skip;
+        if (!is_first && line_time(line, (size_t)(end - line), ret->ts)) {
+            ret->at = from.offset + skip;
+            ret->seq = line_seq(line, (size_t)(end - line));
             return true;
         }
         skip += (size_t)(end - line) + 1;
@@ -188,15 +219,20 @@ static bool line_behind(const struct walk *w, const struct cursor *c, struct spo
     return false;
 }
 
-/* The last file that begins before `early`, then half by half within it. */
-static void begin_by_time(const struct walk *w, struct cursor *c, unsigned first, unsigned last,
-                          struct cl_buf *piece)
+/* Of what was asked for. */
+static bool is_before(const struct walk *w, const struct cursor *c, const struct found *f)
 {
-    char ts[CL_RFC3339_LEN];
-    uint64_t at;
+    return c->from ? f->seq < c->from : strcmp(f->ts, w->early) < 0;
+}
+
+/* The last file that begins before what was asked for, then half by half within it. */
+static void begin_by_halving(const struct walk *w, struct cursor *c, unsigned first, unsigned last,
+                             struct cl_buf *piece)
+{
+    struct found f;
     while (first < last) {
         unsigned mid = first + (last - first + 1) / 2;
-        if (line_behind(w, c, (struct spot){mid, 0}, piece, &at, ts) && strcmp(ts, w->early) < 0)
+        if (line_behind(w, c, (struct spot){mid, 0}, piece, &f) && is_before(w, c, &f))
             first = mid;
         else
             last = mid - 1;
@@ -204,9 +240,9 @@ static void begin_by_time(const struct walk *w, struct cursor *c, unsigned first
     uint64_t low = 0, high = (uint64_t)CL_MAX(file_size(w, c, first), 0);
     while (high - low > PIECE) {
         uint64_t mid = low + (high - low) / 2;
-        if (line_behind(w, c, (struct spot){first, mid}, piece, &at, ts) && at < high &&
-            strcmp(ts, w->early) < 0)
-            low = at;
+        if (line_behind(w, c, (struct spot){first, mid}, piece, &f) && f.at < high &&
+            is_before(w, c, &f))
+            low = f.at;
         else
             high = mid;
     }
@@ -217,18 +253,18 @@ static void begin_by_time(const struct walk *w, struct cursor *c, unsigned first
 static void begin_by_size(struct walk *w, struct cursor *c, unsigned first, unsigned last,
                           struct cl_buf *piece)
 {
-    char ts[CL_RFC3339_LEN];
-    uint64_t left = w->tail_bytes, at, size;
+    struct found f;
+    uint64_t left = w->tail_bytes, size;
     unsigned file = last;
     for (; (size = (uint64_t)CL_MAX(file_size(w, c, file), 0)) <= left && file > first; file--)
         left -= size;
     c->next = (struct spot){file, size > left ? size - left : 0};
     if (c->next.offset == 0 && file == first)
         return;
-    if (line_behind(w, c, c->next, piece, &at, ts)) {
-        c->next.offset = at;
-        if (strcmp(ts, w->horizon) > 0)
-            memcpy(w->horizon, ts, sizeof ts);
+    if (line_behind(w, c, c->next, piece, &f)) {
+        c->next.offset = f.at;
+        if (strcmp(f.ts, w->horizon) > 0)
+            memcpy(w->horizon, f.ts, sizeof f.ts);
     } else { /* nobody knows what is left out: later than any time */
         c->skips = c->next.offset > 0;
         (void)snprintf(w->horizon, sizeof w->horizon, "~");
@@ -249,8 +285,8 @@ static int begin(struct walk *w, struct cursor *c, struct cl_err *err)
     c->is_begun = true;
     if (w->tail_bytes)
         begin_by_size(w, c, first, last, &piece);
-    else if (w->early[0])
-        begin_by_time(w, c, first, last, &piece);
+    else if (w->early[0] || c->from)
+        begin_by_halving(w, c, first, last, &piece);
     return 0;
 }
 
@@ -291,6 +327,8 @@ static void take_line(struct walk *w, struct cursor *c, size_t n)
     bool is_wanted = !c->skips && line_time(line, n, c->ts);
     w->unreadable += !c->skips && !is_wanted;
     c->skips = false;
+    if (is_wanted && c->from && line_seq(line, n) >= c->from)
+        c->from = 0; /* numbers rise */
     if (is_wanted && w->late[0] && strcmp(c->ts, w->late) >= 0) {
         c->is_over = true;
         c->place = END;
@@ -377,6 +415,9 @@ static int add_stream(const char *stream, void *arg, struct cl_err *err)
         return cl_fail(err, CL_E_NOMEM, 0, "stream");
     }
     (void)snprintf(c->stream, sizeof c->stream, "%s", stream);
+    for (size_t i = 0; i < w->n_from && !c->from; i++)
+        if (strcmp(w->from[i].stream, stream) == 0)
+            c->from = w->from[i].seq;
     cl_buf_init(&c->in, PIECE);
     w->cursors[w->n_cursors++] = c;
     return 0;
@@ -450,6 +491,22 @@ static int copy(char *out, size_t size, const char *text, const char *what, stru
                : cl_fail(err, CL_E_INVALID, 0, "the %s is longer than %zu bytes", what, size - 1);
 }
 
+static int copy_places(struct walk *w, const struct walk_filter *f, struct cl_err *err)
+{
+    if (f->n_from == 0)
+        return 0;
+    w->from = cl_zalloc_array(f->n_from, sizeof *w->from);
+    if (!w->from)
+        return cl_fail(err, CL_E_NOMEM, 0, "places");
+    for (; w->n_from < f->n_from; w->n_from++) {
+        w->from[w->n_from].seq = f->from[w->n_from].seq;
+        if (copy(w->from[w->n_from].stream, AUDIT_STREAM, f->from[w->n_from].stream,
+                 "stream's name", err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int take_filter(struct walk *w, const struct walk_filter *f, struct cl_err *err)
 {
     uint64_t slack = WALK_SLACK_S * CL_NS_PER_S;
@@ -473,22 +530,16 @@ static int take_filter(struct walk *w, const struct walk_filter *f, struct cl_er
     }
     w->tail_bytes = f->tail_bytes;
     w->streams_max = f->streams_max ? f->streams_max : WALK_STREAMS_MAX;
-    return 0;
-}
-
-/* No name leads out of the folder, whoever gave it. */
-static bool is_stream(const char *name)
-{
-    const char *rest = strncmp(name, "tenant/", 7) == 0 ? name + 7
-                       : strncmp(name, "host/", 5) == 0 ? name + 5
-                                                        : "";
-    return cl_name_is_valid(rest);
+    if (f->n_from > w->streams_max)
+        return cl_fail(err, CL_E_INVALID, 0, "%zu places; at most %zu at once", f->n_from,
+                       w->streams_max);
+    return copy_places(w, f, err);
 }
 
 static int check_there(const struct walk *w, bool may_come, struct cl_err *err)
 {
     unsigned first, last;
-    if (w->stream[0] && !is_stream(w->stream))
+    if (w->stream[0] && !audit_stream_is_valid(w->stream))
         return cl_fail(err, CL_E_INVALID, 0, "'%s' is no stream: want tenant/NAME or host/NAME",
                        w->stream);
     if (access(w->dir, R_OK | X_OK) < 0)
@@ -523,5 +574,6 @@ void walk_free(struct walk *w)
         cl_free(w->cursors[i]);
     }
     cl_free(w->cursors);
+    cl_free(w->from);
     cl_free(w);
 }

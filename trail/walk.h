@@ -25,6 +25,12 @@ enum {
     WALK_STEP = 1 << 18, /* bytes that a loop may read in one turn */
 };
 
+/* A record of a stream, by its number. */
+struct walk_place {
+    const char *stream;
+    uint64_t seq;
+};
+
 /* What is wanted; all of it is copied. */
 struct walk_filter {
     const char *stream;        /* "tenant/acme", "host/a"; NULL or "" = all of them */
@@ -35,6 +41,8 @@ struct walk_filter {
     bool may_come;             /* the named stream need not be there yet */
     uint64_t since_ns;         /* wall clock; 0 = the log's beginning */
     uint64_t until_ns;         /* before this; 0 = its end */
+    const struct walk_place *from; /* of these streams nothing before this record */
+    size_t n_from;
     uint64_t tail_bytes;       /* of each stream no more than its last bytes; 0 = all */
     size_t streams_max;        /* TOOBIG when there are more; 0 = WALK_STREAMS_MAX */
 };

@@ -44,7 +44,7 @@ static int open_all(struct program *p, struct cl_err *err)
         audit_uids_parse(options.allowed_uids, &p->uids, err) < 0 ||
         rules_load(options.rules, &p->rules, err) < 0)
         return -1;
-    const struct service_conf conf = {p->loop, options.dir, &p->uids, p->rules};
+    const struct service_conf conf = {p->loop, options.dir, options.public_key, &p->uids, p->rules};
     if (service_new(&conf, &p->service, err) < 0 || listen_on(p, err) < 0 ||
         daemon_take_signals(&(struct daemon_life){.loop = p->loop}, err) < 0)
         return -1;

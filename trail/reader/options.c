@@ -7,6 +7,8 @@
     }
 const struct cl_conf_row option_rows[] = {
     ROW("dir", dir, CL_CONF_STRING, "/var/lib/cloche/audit", false, "folder of the streams"),
+    ROW("public-key", public_key, CL_CONF_STRING, "", false,
+        "of the log, for who checks it himself (default: DIR/audit.key.pub)"),
     ROW("socket", socket, CL_CONF_STRING, "/run/cloche/reader.sock", false,
         "unix socket of the schedulers of this host"),
     ROW("allowed-uids", allowed_uids, CL_CONF_STRING, "", false,

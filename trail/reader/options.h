@@ -8,8 +8,8 @@
 #include "base/conf.h"
 
 struct options {
-    char dir[CL_CONF_STR], socket[CL_CONF_STR], allowed_uids[CL_CONF_STR], rules[CL_CONF_STR],
-        log_level[CL_CONF_STR];
+    char dir[CL_CONF_STR], public_key[CL_CONF_STR], socket[CL_CONF_STR], allowed_uids[CL_CONF_STR],
+        rules[CL_CONF_STR], log_level[CL_CONF_STR];
     bool seccomp;
 };
 

@@ -12,6 +12,24 @@ static const Cloche__V1__AuditServiceQueryRequest *asked(const struct reading *q
     return (const Cloche__V1__AuditServiceQueryRequest *)q->request;
 }
 
+static int take_places(struct reading *q, struct walk_filter *f, struct cl_err *err)
+{
+    const Cloche__V1__AuditServiceQueryRequest *r = asked(q);
+    if (r->n_from == 0)
+        return 0;
+    if (r->n_from > SERVICE_STREAMS)
+        return cl_fail(err, CL_E_INVALID, 0, "from: %zu places; at most %d", r->n_from,
+                       SERVICE_STREAMS);
+    q->from = cl_zalloc_array(r->n_from, sizeof *q->from);
+    if (!q->from)
+        return cl_fail(err, CL_E_NOMEM, 0, "places");
+    for (; f->n_from < r->n_from; f->n_from++)
+        q->from[f->n_from] =
+            (struct walk_place){r->from[f->n_from]->stream, r->from[f->n_from]->seq};
+    f->from = q->from;
+    return 0;
+}
+
 static int begin(struct reading *q, struct cl_err *err)
 {
     const Cloche__V1__AuditServiceQueryRequest *r = asked(q);
@@ -19,6 +37,8 @@ static int begin(struct reading *q, struct cl_err *err)
     f.events = (const char *const *)r->events;
     f.n_events = r->n_events;
     f.may_come = r->follow;
+    if (take_places(q, &f, err) < 0)
+        return -1;
     return r->newest ? newest_new(reading_conf(q)->dir, &f, r->newest, &q->newest, err)
                      : walk_new(reading_conf(q)->dir, &f, &q->walk, err);
 }

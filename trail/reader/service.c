@@ -56,6 +56,7 @@ static void destroy(void *obj)
     newest_free(q->newest);
     sheaf_free(q->sheaf);
     detect_free(q->detect);
+    cl_free(q->from);
     pb_free(q->request);
     cl_timer_fini(&q->turn);
     cl_free(q);
@@ -124,6 +125,11 @@ static void on_findings(struct rpc_call *call, const ProtobufCMessage *msg, void
     ask(call, msg, service, &reading_findings);
 }
 
+static void on_public_key(struct rpc_call *call, const ProtobufCMessage *msg, void *service)
+{
+    ask(call, msg, service, &reading_key);
+}
+
 static void on_drain(struct rpc_call *call, void *service)
 {
     (void)service;
@@ -156,6 +162,7 @@ const struct rpc_method service_methods[] = {
     METHOD("Query", query_request, query_response, true, on_query),
     METHOD("Tree", tree_request, tree_response, false, on_tree),
     METHOD("Findings", findings_request, findings_response, false, on_findings),
+    METHOD("PublicKey", public_key_request, public_key_response, false, on_public_key),
 };
 const size_t service_methods_n = CL_COUNT(service_methods);
 

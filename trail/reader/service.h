@@ -32,6 +32,7 @@ struct service;
 struct service_conf {
     struct cl_loop *loop;
     const char *dir;               /* borrowed */
+    const char *public_key;        /* borrowed: file, PEM; "" = audit.key.pub of the folder */
     const struct audit_uids *uids; /* who may call */
     const struct rules *rules;     /* NULL = the built-in detections alone */
 };

@@ -284,6 +284,46 @@ static void test_a_time_is_found_without_reading_what_is_before(void **state)
     }
 }
 
+static void test_a_number_is_found_without_reading_what_is_before(void **state)
+{
+    (void)state;
+    struct stream a = open_stream("tenant/a"), b = open_stream("tenant/b");
+    put_many(&a);
+    put(&b, at_s(MANY), "unit.end", "{}");
+    for (unsigned s = 1; s < MANY; s += 1999) {
+        const struct walk_place from = {"tenant/a", s};
+        const struct walk_filter f = {.from = &from, .n_from = 1, .until_ns = at_s(s + 2)};
+        CL_AUTO(walk_freep) struct walk *w = NULL;
+        char text[64];
+        assert_int_equal(walk_new(dir, &f, &w, NULL), 0);
+        /* the slack behind it, and a piece */
+        assert_int_equal(walk_step(w, WALK_SLACK_S * 420 + 2 * 65536, tell, NULL, NULL), 0);
+        (void)snprintf(text, sizeof text, "a%u a%u a%u ", s, s + 1, s + 2);
+        expect(text);
+    }
+    static const struct walk_place from[] = {{"tenant/a", MANY}, {"tenant/c", 7}};
+    walk_once(&(struct walk_filter){.from = from, .n_from = 2});
+    expect("a20000 b1 ");
+    static const struct walk_place beyond[] = {{"tenant/a", MANY + 1}, {"tenant/b", 0}};
+    walk_once(&(struct walk_filter){.from = beyond, .n_from = 2});
+    expect("b1 ");
+    struct walk *w = NULL;
+    const struct walk_filter many = {.from = from, .n_from = 2, .streams_max = 1};
+    assert_int_equal(walk_new(dir, &many, &w, NULL), -1);
+}
+
+/* Where a line's own words look like a number of its stream. */
+static void test_a_number_is_not_taken_from_what_user_code_said(void **state)
+{
+    (void)state;
+    struct stream a = open_stream("tenant/a");
+    put(&a, at_s(1), "unit.end", "{\"note\":\"\\\"seq\\\":9,\\\"source\\\":\"}");
+    put(&a, at_s(2), "unit.end", "{}");
+    static const struct walk_place from[] = {{"tenant/a", 2}};
+    walk_once(&(struct walk_filter){.from = from, .n_from = 1});
+    expect("a2 ");
+}
+
 static void test_a_step_reads_no_more_than_it_may(void **state)
 {
     (void)state;
@@ -373,6 +413,8 @@ int main(void)
         TEST(test_what_comes_later_is_told_once),
         TEST(test_damage_is_counted_and_passed_over),
         TEST(test_a_time_is_found_without_reading_what_is_before),
+        TEST(test_a_number_is_found_without_reading_what_is_before),
+        TEST(test_a_number_is_not_taken_from_what_user_code_said),
         TEST(test_a_step_reads_no_more_than_it_may),
         TEST(test_the_newest_are_found_from_the_end),
         TEST(test_a_sheaf_is_told_by_time),
