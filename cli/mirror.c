@@ -26,7 +26,7 @@ static json_t *state_json(const struct mirror_state *s)
 {
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:s}", "stream", s->stream, "records",
                      (json_int_t)s->records, "taken", (json_int_t)s->taken, "checkpoints",
-                     (json_int_t)s->checkpoints, "signed_seq", (json_int_t)s->signed_seq, "head",
+                     (json_int_t)s->checkpoints, "not_yet_signed", (json_int_t)s->waiting, "head",
                      s->head);
 }
 
@@ -37,8 +37,8 @@ static int tell(const struct mirroring *w, struct cl_err *err)
         struct mirror_state s = mirror_state(w->m, i);
         (void)json_array_append_new(streams, state_json(&s));
         if (!w->o->json)
-            (void)printf("%s: %" PRIu64 " records, %" PRIu64 " of them new; signed up to %" PRIu64 "\n",
-                         s.stream, s.records, s.taken, s.signed_seq);
+            (void)printf("%s: %" PRIu64 " records, %" PRIu64 " of them new%s\n", s.stream, s.records,
+                         s.taken, s.waiting ? "; the newest are not signed yet, and are left for next time" : "");
     }
     json_t *all = json_pack("{s:s, s:o}", "key", mirror_key_id(w->m), "streams", streams);
     if (w->o->json)
@@ -64,6 +64,13 @@ static int settle(void *arg, struct cl_err *err)
     return 0;
 }
 
+static int take(void *arg, const struct audit_record *r, const char *line, size_t n,
+                struct cl_err *err)
+{
+    struct mirroring *w = arg;
+    return mirror_take(w->m, r, line, n, err);
+}
+
 /* One reading, from where the copy ends. */
 static int read_once(struct mirroring *w, const struct cli_opts *o, struct cl_err *err)
 {
@@ -76,8 +83,8 @@ static int read_once(struct mirroring *w, const struct cli_opts *o, struct cl_er
         return -1;
     records_from(rs, places, n);
     if (o->follow)
-        return records_follow(rs, mirror_take, settle, w, err);
-    return records_read(rs, mirror_take, w->m, err) < 0 ? -1 : settle(w, err);
+        return records_follow(rs, take, settle, w, err);
+    return records_read(rs, take, w, err) < 0 ? -1 : settle(w, err);
 }
 
 /* The service may be restarted, or be busy, and the copy goes on where it was. */

@@ -1,7 +1,9 @@
 /* trail/mirror.c - see trail/mirror.h.
  *
- * A copy of a stream is OPENED with what its folder has; a reading's first record of it must be the
- * one it ends with (it is MET), the others are put behind it.
+ * A copy of a stream is opened with what its folder has; a reading's first record of it must be the
+ * one it ends with (it is MET).  What comes then waits for the checkpoint that signs it, and is put
+ * behind the copy's end with it.  The host's stream names records of the tenants', and waits until
+ * the copy has these: a copy of all streams verifies at any time.
  */
 #include "trail/mirror.h"
 
@@ -19,11 +21,14 @@
 #include "base/mem.h"
 
 struct copy {
-    struct audit_stream_check check;
+    struct audit_stream_check kept; /* of what is in the file */
+    struct audit_stream_check told; /* the same, and what waits */
+    struct cl_buf waiting;          /* lines that no checkpoint signs yet */
     unsigned file; /* the last one; 0 = none */
     int fd;        /* owned; of it, once something is written */
     size_t size;
-    uint64_t had; /* records when it was opened */
+    uint64_t had;     /* records when it was opened */
+    uint64_t claimed; /* a record that the host's stream, as told, says there is */
     bool is_met, is_dirty;
 };
 
@@ -41,12 +46,12 @@ struct mirror {
 
 static const char *name(const struct copy *c)
 {
-    return c->check.chain.stream;
+    return c->kept.chain.stream;
 }
 
 static uint64_t last_seq(const struct copy *c)
 {
-    return c->check.chain.next_seq - 1;
+    return c->kept.chain.next_seq - 1;
 }
 
 /* --- what is there ------------------------------------------------------------------------------
@@ -93,7 +98,9 @@ static struct copy *add_copy(struct mirror *m, const char *stream, struct cl_err
         (void)cl_fail(err, CL_E_NOMEM, 0, "stream");
     if (!c)
         return NULL;
-    audit_stream_check_init(&c->check, stream, m->key);
+    audit_stream_check_init(&c->kept, stream, m->key);
+    c->told = c->kept;
+    cl_buf_init(&c->waiting, MIRROR_WAITING);
     c->fd = -1;
     m->copies[m->n++] = c;
     return c;
@@ -107,16 +114,16 @@ static int check_file(struct copy *c, const char *path, bool is_last, struct cl_
     const char *data;
     if (audit_file_map(path, &data, &c->size, err) < 0)
         return -1;
-    enum audit_verdict v = audit_stream_check_feed(&c->check, data, c->size, is_last, &why);
+    enum audit_verdict v = audit_stream_check_feed(&c->kept, data, c->size, is_last, &why);
     audit_file_unmap(data, c->size);
     if (v == AUDIT_TORN) {
-        c->size = c->check.bad_offset;
+        c->size = c->kept.bad_offset;
         return truncate(path, (off_t)c->size) == 0 ? 0
                                                    : cl_fail(err, CL_E_SYS, errno, "cut '%s'", path);
     }
     return v == AUDIT_OK ? 0
                          : cl_fail(err, CL_E_DATALOSS, 0, "the copy was changed: %s, byte %" PRIu64 ": %s",
-                                   path, c->check.bad_offset, why.text);
+                                   path, c->kept.bad_offset, why.text);
 }
 
 static int open_copy(const char *stream, void *arg, struct cl_err *err)
@@ -139,7 +146,7 @@ static int open_copy(const char *stream, void *arg, struct cl_err *err)
             return -1;
     }
     c->file = last;
-    c->had = c->check.records;
+    c->had = c->kept.records;
     return 0;
 }
 
@@ -168,6 +175,7 @@ void mirror_close(struct mirror *m)
         return;
     for (size_t i = 0; i < m->n; i++) {
         cl_closep(&m->copies[i]->fd);
+        cl_buf_fini(&m->copies[i]->waiting);
         cl_free(m->copies[i]);
     }
     cl_free(m->copies);
@@ -213,6 +221,9 @@ int mirror_begin(struct mirror *m, const char *pem, const struct walk_place **re
     *ret_n = 0;
     for (size_t i = 0; i < m->n; i++) {
         struct copy *c = m->copies[i];
+        c->told = c->kept;
+        cl_buf_clear(&c->waiting);
+        c->claimed = 0;
         c->is_met = last_seq(c) == 0;
         if (!c->is_met)
             m->places[(*ret_n)++] = (struct walk_place){name(c), last_seq(c)};
@@ -250,7 +261,7 @@ static int meet(struct copy *c, const struct audit_record *r, struct cl_err *err
                        "%s: the log goes on with record %" PRIu64 " and lacks %" PRIu64
                        ", which the copy has",
                        name(c), r->seq, last_seq(c));
-    if (strcmp(r->hash, c->check.chain.head) != 0)
+    if (strcmp(r->hash, c->kept.chain.head) != 0)
         return cl_fail(err, CL_E_DATALOSS, 0,
                        "%s: record %" PRIu64 " is not the one that was copied: the log was changed",
                        name(c), r->seq);
@@ -261,7 +272,7 @@ static int meet(struct copy *c, const struct audit_record *r, struct cl_err *err
 static int open_file(const struct mirror *m, struct copy *c, size_t n, struct cl_err *err)
 {
     char path[AUDIT_PATH];
-    if (c->file == 0 || c->size + n > m->file_max) {
+    if (c->file == 0 || (c->size > 0 && c->size + n > m->file_max)) {
         if (c->fd >= 0 && fsync(c->fd) < 0)
             return cl_fail(err, CL_E_SYS, errno, "fsync of %s", name(c));
         cl_closep(&c->fd);
@@ -278,16 +289,43 @@ static int open_file(const struct mirror *m, struct copy *c, size_t n, struct cl
     return c->fd >= 0 ? 0 : cl_fail(err, CL_E_SYS, errno, "open '%s'", path);
 }
 
-static int append(const struct mirror *m, struct copy *c, const char *line, size_t n,
-                  struct cl_err *err)
+/* Of a whole copy: the host's stream says what the tenants' have. */
+static int note_claim(struct mirror *m, const struct audit_record *r, struct cl_err *err)
 {
-    CL_AUTO(cl_buf_fini) struct cl_buf whole;
-    cl_buf_init(&whole, n + 1);
-    if (cl_buf_append(&whole, line, n, err) < 0 || cl_buf_append(&whole, "\n", 1, err) < 0 ||
-        open_file(m, c, whole.len, err) < 0 || cl_write_all(c->fd, whole.data, whole.len, err) < 0)
+    char stream[AUDIT_STREAM];
+    uint64_t seq;
+    if (m->stream[0] || strcmp(r->event, audit_event_name(AUDIT_TENANT_CHECKPOINT)) != 0 ||
+        !audit_field_str(r->fields, r->fields_n, "stream", stream, sizeof stream) ||
+        !audit_field_num(r->fields, r->fields_n, "seq", &seq))
+        return 0;
+    struct copy *c = find_copy(m, stream);
+    if (!c && !(c = new_copy(m, stream, err)))
+        return -1;
+    c->claimed = CL_MAX(c->claimed, seq);
+    return 0;
+}
+
+static bool lacks_what_is_claimed(const struct mirror *m)
+{
+    for (size_t i = 0; i < m->n; i++)
+        if (last_seq(m->copies[i]) < m->copies[i]->claimed)
+            return true;
+    return false;
+}
+
+/* All that waits, once the last of it signs it. */
+static int keep(const struct mirror *m, struct copy *c, struct cl_err *err)
+{
+    if (c->waiting.len == 0 || c->told.signed_seq != c->told.chain.next_seq - 1 ||
+        (strncmp(name(c), "host/", 5) == 0 && lacks_what_is_claimed(m)))
+        return 0;
+    if (open_file(m, c, c->waiting.len, err) < 0 ||
+        cl_write_all(c->fd, c->waiting.data, c->waiting.len, err) < 0)
         return cl_wrap(err, "the copy of %s", name(c));
-    c->size += whole.len;
+    c->size += c->waiting.len;
+    c->kept = c->told;
     c->is_dirty = true;
+    cl_buf_clear(&c->waiting);
     return 0;
 }
 
@@ -301,9 +339,13 @@ int mirror_take(void *mirror, const struct audit_record *r, const char *line, si
         return -1;
     if (!c->is_met)
         return meet(c, r, err);
-    if (audit_stream_check_next(&c->check, r, &why) < 0)
+    if (note_claim(m, r, err) < 0)
+        return -1;
+    if (audit_stream_check_next(&c->told, r, &why) < 0)
         return cl_fail(err, CL_E_DATALOSS, 0, "%s, record %" PRIu64 ": %s", name(c), r->seq, why.text);
-    return append(m, c, line, n, err);
+    if (cl_buf_append(&c->waiting, line, n, err) < 0 || cl_buf_append(&c->waiting, "\n", 1, err) < 0)
+        return cl_wrap(err, "%s: records that nothing signs", name(c));
+    return keep(m, c, err);
 }
 
 int mirror_settle(struct mirror *m, struct cl_err *err)
@@ -315,6 +357,8 @@ int mirror_settle(struct mirror *m, struct cl_err *err)
                            "%s: the log ends before record %" PRIu64
                            ", which the copy has: it was cut, or this key may not read it",
                            name(c), last_seq(c));
+        if (keep(m, c, err) < 0)
+            return -1;
         if (c->is_dirty && fsync(c->fd) < 0)
             return cl_fail(err, CL_E_SYS, errno, "fsync of %s", name(c));
         c->is_dirty = false;
@@ -334,11 +378,11 @@ struct mirror_state mirror_state(const struct mirror *m, size_t i)
 {
     const struct copy *c = m->copies[i];
     return (struct mirror_state){.stream = name(c),
-                                 .records = c->check.records,
-                                 .taken = c->check.records - c->had,
-                                 .checkpoints = c->check.checkpoints,
-                                 .signed_seq = c->check.signed_seq,
-                                 .head = c->check.chain.head};
+                                 .records = c->kept.records,
+                                 .taken = c->kept.records - c->had,
+                                 .checkpoints = c->kept.checkpoints,
+                                 .waiting = c->told.records - c->kept.records,
+                                 .head = c->kept.chain.head};
 }
 
 const char *mirror_key_id(const struct mirror *m)

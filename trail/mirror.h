@@ -3,11 +3,13 @@
  * Each record must continue the chain that the copy has, each checkpoint must be signed with the
  * key that the copy began with, and the record which the copy ends with must still be the one that
  * the log has there.  So whoever keeps a copy elsewhere sees it when the log was changed or cut
- * behind his back, also by who has its key.  The folder is laid out as a log's (audit/files.h):
+ * behind his back, also by who has its key.  What no checkpoint signs yet is not kept: a log may lose
+ * it when the power fails (docs/adr/0033).  The folder is laid out as a log's (audit/files.h):
  * whatever reads one reads the other.
  *
  * Owns:    the folder while it is open: one mirror at a time.
- * Limit:   MIRROR_STREAMS streams; files of MIRROR_FILE bytes.
+ * Limit:   MIRROR_STREAMS streams; files of MIRROR_FILE bytes; MIRROR_WAITING bytes of a stream that
+ *          are not signed yet.
  * Thread:  any one; blocks on the disk.
  * DATALOSS is said where the log is not what was copied, or is not whole; the copy then stays as it
  * was.
@@ -17,7 +19,7 @@
 
 #include "trail/walk.h"
 
-enum { MIRROR_STREAMS = 512, MIRROR_FILE = 256 * 1024 * 1024 };
+enum { MIRROR_STREAMS = 512, MIRROR_FILE = 256 << 20, MIRROR_WAITING = 64 << 20 };
 
 struct mirror;
 struct mirror_conf {
@@ -41,13 +43,14 @@ int mirror_begin(struct mirror *m, const char *pem, const struct walk_place **re
 /* A walk_fn whose arg is the mirror: the next record of its stream, checkpoints too. */
 int mirror_take(void *mirror, const struct audit_record *r, const char *line, size_t n,
                 struct cl_err *err) CL_MUST;
-/* All that was written has been told: it is on the disk when this returns 0. */
+/* All that was written has been told: what is signed of it is on the disk when this returns 0. */
 int mirror_settle(struct mirror *m, struct cl_err *err) CL_MUST;
 
 struct mirror_state {
     const char *stream;
     uint64_t records, taken; /* in the copy; of them since it was opened */
-    uint64_t checkpoints, signed_seq;
+    uint64_t checkpoints;
+    uint64_t waiting; /* were told, and not signed yet */
     const char *head; /* hash of the last */
 };
 size_t mirror_count(const struct mirror *m);

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """The audit log over the API: each key reads what is its tenant's, and nothing else; followed, as a tree, as findings; without its reader nothing else fails."""
 import calendar
+import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -10,6 +12,7 @@ import time
 import urllib.request
 
 import grpc
+from cryptography.hazmat.primitives import serialization
 from box import Box
 from harness import BUILD, SECOND, Cluster, Suite, code_of, command, error_of, pb, run, soon, until
 
@@ -80,8 +83,9 @@ def each_reads_its_own(c):
     equal("... the host's", streams(read(c.admin, stream=host)), {host})
     equal("one that is not there", code(read, c.admin, stream="tenant/nobody"), "NOT_FOUND")
     reader = c.client(c.key("acme", ("run", "read")).secret)
-    for call in (reader.audit.Query, reader.audit.Tree, reader.audit.Findings):
-        request = {"Query": pb.AuditServiceQueryRequest, "Tree": pb.AuditServiceTreeRequest, "Findings": pb.AuditServiceFindingsRequest}
+    request = {"Query": pb.AuditServiceQueryRequest, "Tree": pb.AuditServiceTreeRequest, "Findings": pb.AuditServiceFindingsRequest,
+               "PublicKey": pb.AuditServicePublicKeyRequest}
+    for call in (reader.audit.Query, reader.audit.Tree, reader.audit.Findings, reader.audit.PublicKey):
         name = call.raw._method.decode().rsplit("/", 1)[1]
         equal(f"without the scope `audit`: {name}", code(call, request[name]()), "PERMISSION_DENIED")
     calls = [r for r in c.audit_records("tenant/acme") if r["event"] == "api.call" and r["fields"]["method"].endswith("AuditService/Query")]
@@ -196,6 +200,113 @@ def by_the_command_line(c):
     check("... and what comes", outcome == "EXITED" and "unit.end" in tail.stdout.readline())
     tail.send_signal(signal.SIGINT)
     tail.wait(soon(30))
+
+
+def chain_hash(record):
+    """As audit/record.h has it."""
+    line = json.dumps({k: v for k, v in record.items() if k != "hash"}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(line.encode()).hexdigest()
+
+
+def forge(c, folder, tenant, drop):
+    """What who has the host and the log's key can make: the log without one record of a tenant, chained and signed anew, also in the host's stream."""
+    key = serialization.load_pem_private_key((c.dir / "audit-keys" / "audit.key").read_bytes(), None)
+    shutil.copytree(c.audit_dir, folder)
+    ends = {}  # of the tenant's stream: a checkpoint's old hash -> its new number and hash
+    for log in [*folder.glob(f"tenant/{tenant}/*.log"), *folder.glob("host/*/*.log")]:
+        lines, seq, prev = [], 0, "0" * 64
+        for record in map(json.loads, log.read_text().splitlines()):
+            if drop(record):
+                continue
+            old, seq = record["hash"], seq + 1
+            if record["event"] == "tenant.checkpoint" and record["fields"]["hash"] in ends:
+                record["fields"]["seq"], record["fields"]["hash"] = ends[record["fields"]["hash"]]
+            record |= {"seq": seq, "prev": prev}
+            if record["event"] == "checkpoint":
+                f = record["fields"]
+                text = f"cloche-audit-checkpoint-v1\n{record['stream']}\n{seq - 1}\n{prev}\n{f['key']}\n{f['epoch']}\n{record['ts']}\n"
+                f["sig"] = key.sign(text.encode()).hex()
+            record["hash"] = prev = chain_hash(record)
+            ends[old] = (seq, prev)
+            lines.append(json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False))
+        log.write_text("\n".join(lines) + "\n")
+
+
+@suite.scenario
+def a_copy_elsewhere(c):
+    acme = c.tenant("copied", ("run", "read", "audit"))
+    copy, pub = c.dir / "copy", c.dir / "audit-keys" / "audit.key.pub"
+    run(acme, "true")
+
+    def is_signed(unit=None):
+        rows = read(acme, events=["unit.end", "checkpoint"])
+        ends_ = [r["seq"] for r in rows if r["event"] == "unit.end" and unit in (None, r["fields"]["unit"])]
+        return ends_ and any(r["event"] == "checkpoint" and r["seq"] > ends_[-1] for r in rows)
+    until(is_signed, 20)
+    key = acme.audit.PublicKey(pb.AuditServicePublicKeyRequest())
+    equal("the key that checkpoints are signed with", (key.pem, {r["fields"]["key"] for r in read(acme, events=["checkpoint"])}), (pub.read_text(), {key.id}))
+    place = read(acme)[2]
+    rows = read(acme, events=["*"], **{"from": [pb.AuditPlace(stream="tenant/copied", seq=place["seq"])]})
+    equal("from a record on", (rows[0], [r["seq"] for r in rows]), (place, list(range(place["seq"], rows[-1]["seq"] + 1))))
+    equal("more places than streams can be read", code(read, acme, **{"from": [pb.AuditPlace(stream="tenant/copied", seq=1)] * 513}), "INVALID_ARGUMENT")
+
+    def mirror(*more, key=acme.key, to=copy):
+        p = cloche(c, key, "mirror", "--json", *more, to)
+        return p.returncode, (json.loads(p.stdout)["streams"] if p.stdout else []), p.stderr
+
+    def verify(folder, *more):
+        p = subprocess.run([BUILD / "cloche", "audit", "verify", "--json", "--dir", folder, "--key", pub, *more], capture_output=True, text=True)
+        return p.returncode, p.stdout and json.loads(p.stdout)
+
+    def is_beginning(folder, stream):
+        ours, theirs = (b"".join(f.read_bytes() for f in sorted((d / stream).glob("*.log"))) for d in (folder, c.audit_dir))
+        return len(ours) > 1000 and theirs.startswith(ours)
+    rc, (first,), _ = mirror()
+    equal("a tenant copies its stream", (rc, first["stream"], first["taken"] == first["records"] > 3), (0, "tenant/copied", True))
+    check("... byte by byte", is_beginning(copy, "tenant/copied"))
+    code_, report = verify(copy, "--copy")
+    equal("it verifies, all of it signed", (code_, report["records"], report["unsigned_tail"], report["host_stream"]), (0, first["records"], 0, ""))
+    equal("... as a copy: a log must have its host's stream", verify(copy)[0], 2)
+    box = Box(acme)
+    box.kill()
+    until(lambda: is_signed(box.id), 20)
+    rc, (second,), _ = mirror()
+    equal("it goes on where it ended", (rc, second["records"] - second["taken"], second["taken"] > 3), (0, first["records"], True))
+    trees = [subprocess.run([BUILD / "cloche", "audit", "tree", "--json", "--dir", d, box.id], capture_output=True, text=True).stdout for d in (copy, c.audit_dir)]
+    check("it is read as a log is", len(trees[0]) > 200 and trees[0] == trees[1], trees)
+    equal("another's stream", mirror("--tenant", "local", to=c.dir / "none")[0], 2)
+    equal("its log's own folder is no place for it", mirror(to=c.dir / "audit-keys")[0], 2)
+
+    rc, streams_, err = mirror(key=c.admin.key, to=c.dir / "all")
+    check("an administrator copies all", rc == 0 and len(streams_) > 2 and "host" in {s["stream"].split("/")[0] for s in streams_}, (rc, streams_, err))
+    equal("... the host's names no more of each tenant than is there", verify(c.dir / "all")[0], 0)
+
+    env = {**os.environ, "CLOCHE_ENDPOINT": c.endpoint, "CLOCHE_API_KEY": acme.key}
+    said = open(c.dir / "mirror.err", "w+")
+    follower = subprocess.Popen([BUILD / "cloche", "audit", "mirror", "-f", "--json", copy], stdout=subprocess.PIPE, stderr=said, text=True, env=env)
+    check("followed: what is there", "tenant/copied" in follower.stdout.readline(), (c.dir / "mirror.err").read_text())
+    equal("another mirror of the same folder", (mirror()[0], "another mirror" in mirror()[2]), (2, True))
+    ends = lambda: b"".join(f.read_bytes() for f in copy.glob("tenant/copied/*.log")).count(b'"event":"unit.end"')
+    before = ends()
+    run(acme, "true")
+    check("... what comes", until(lambda: ends() == before + 1, 30), ends())
+    c.reader.kill()
+    check("... it says when the log cannot be read", until(lambda: "cannot be read now" in (c.dir / "mirror.err").read_text(), 30))
+    run(acme, "true")
+    c.reader.start()
+    check("... and goes on later", until(lambda: ends() == before + 2 and "there again" in (c.dir / "mirror.err").read_text(), 60), (ends(), (c.dir / "mirror.err").read_text()))
+    follower.send_signal(signal.SIGINT)
+    follower.wait(soon(30))
+    check("what it has is a beginning of the log", is_beginning(copy, "tenant/copied"))
+
+    time.sleep(1.5)
+    equal("all is well", mirror()[0], 0)
+    forged = c.dir / "forged"
+    forge(c, forged, "copied", lambda r: r["event"] == "unit.end" and r["fields"]["unit"] == box.id)
+    equal("who has the host and its key writes a log that verifies", verify(forged)[0], 0)
+    p = subprocess.run([BUILD / "cloche", "audit", "mirror", "--dir", forged, "--key", pub, "--tenant", "copied", copy], capture_output=True, text=True)
+    check("... and the copy tells", p.returncode == 1 and ("not the one that was copied" in p.stderr or "ends before record" in p.stderr), p.stderr)
+    equal("... and stays as it was", (verify(copy, "--copy")[0], mirror()[0]), (0, 0))
 
 
 @suite.scenario

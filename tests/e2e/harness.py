@@ -680,7 +680,8 @@ class Cluster:
         return f"http://127.0.0.1:{self.gateway.events('LISTENING')[-1]['port']}/mcp"
 
     def define_reader(self, *extra):
-        self.reader = Process(self, "audit-reader", [BUILD / "cloche-audit-reader", "--dir", self.audit_dir, "--socket", self.dir / "reader.sock", *extra], None, self.user)
+        self.reader = Process(self, "audit-reader", [BUILD / "cloche-audit-reader", "--dir", self.audit_dir, "--socket", self.dir / "reader.sock",
+                                                    "--public-key", self.dir / "audit-keys" / "audit.key.pub", *extra], None, self.user)
         self.others.append(self.reader)
 
     def add_reader(self):
