@@ -81,9 +81,9 @@ if [ -z "$quick" ] && [ "$ci$label" = false ] && [ -z "${FUZZ_SECONDS:-}" ]; the
     count 0 0 1
 elif [ -z "$quick" ] && { [ -z "$label" ] || [ "$label" = fuzz ]; }; then # the images leave a processor idle
     echo >out/.fuzz.building
-    what=fuzzers
-    [ "$ci" != true ] || what=all # so that clang's warnings of all of it are seen, too
-    (status=0; nice sh -c 'cmake --preset fuzz && cmake --build --preset fuzz --target "$0"' "$what" || status=$?; rm -f out/.fuzz.building; exit $status) >out/build-fuzz.log 2>&1 &
+    warnings=true
+    [ "$ci" != true ] || warnings="tools/clang_warnings.py out/fuzz"
+    (status=0; nice sh -c 'cmake --preset fuzz && cmake --build --preset fuzz --target fuzzers && $0' "$warnings" || status=$?; rm -f out/.fuzz.building; exit $status) >out/build-fuzz.log 2>&1 &
     fuzzers=$!
 fi
 
@@ -151,7 +151,7 @@ if [ "$ci" = true ] && [ -z "$label" ]; then # with what the tests leave of the 
     tsan=$!
 fi
 suites integration lab e2e escape regress
-[ -z "$fuzzers" ] || step "build (clang, for fuzzing)" is_built "$fuzzers" out/build-fuzz.log
+[ -z "$fuzzers" ] || step "build (clang, for fuzzing; with CI its warnings of all files)" is_built "$fuzzers" out/build-fuzz.log
 [ -z "$code_image" ] || step "image code" is_built "$code_image" out/image-code.log
 if [ -n "$tsan" ]; then
     step "build (TSan)" is_built "$tsan" out/build-tsan.log
