@@ -4,6 +4,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "audit/verify.h"
@@ -37,14 +38,17 @@ static int tell(const struct mirroring *w, struct cl_err *err)
         struct mirror_state s = mirror_state(w->m, i);
         (void)json_array_append_new(streams, state_json(&s));
         if (!w->o->json)
-            (void)printf("%s: %" PRIu64 " records, %" PRIu64 " of them new%s\n", s.stream, s.records,
-                         s.taken, s.waiting ? "; the newest are not signed yet, and are left for next time" : "");
+            (void)printf("%s: %" PRIu64 " records, %" PRIu64 " of them new%s\n", s.stream,
+                         s.records, s.taken,
+                         s.waiting ? "; the newest are not signed yet, and are left for next time"
+                                   : "");
     }
     json_t *all = json_pack("{s:s, s:o}", "key", mirror_key_id(w->m), "streams", streams);
     if (w->o->json)
         (void)json_dumpf(all, stdout, JSON_COMPACT);
     else
-        (void)printf("all of it continues what was copied, and is signed with key %s", mirror_key_id(w->m));
+        (void)printf("all of it continues what was copied, and is signed with key %s",
+                     mirror_key_id(w->m));
     (void)putchar('\n');
     json_decref(all);
     return fflush(stdout) == 0 ? 0 : cl_fail(err, CL_E_SYS, 0, "stdout");
@@ -99,10 +103,13 @@ static int follow(struct mirroring *w, const struct cli_opts *o, struct cl_err *
         *err = (struct cl_err){0};
         if (read_once(w, o, err) == 0 && !o->follow)
             return 0;
-        if (err->code != CL_OK && !may_pass(w, err))
+        if (err->code == CL_OK)
+            (void)cl_fail(err, CL_E_UNAVAILABLE, 0, "its reader left");
+        if (!may_pass(w, err))
             return -1;
         if (!w->is_away)
-            cli_say("the log cannot be read now: %s; trying again", err->code ? err->text : "its reader left");
+            cli_say("the log cannot be read now: %.*s; trying again", (int)strcspn(err->text, "\n"),
+                    err->text);
         w->is_away = true;
         (void)sleep(w->retry_s);
         w->retry_s = CL_MIN(w->retry_s * 2, (unsigned)RETRY_MAX_S);
@@ -135,14 +142,17 @@ static const struct arg_opt mirror_opts[] = {
     {"tenant", 0, ARG_STRING, OPT(tenant), "NAME", "only this tenant's stream"},
     {"stream", 0, ARG_STRING, OPT(stream), "host/local", "only this stream"},
     {"dir", 0, ARG_STRING, OPT(dir), "DIR", "copy from this audit folder, not from the service"},
-    {"key", 0, ARG_STRING, OPT(public_key), "FILE", "its public key (default: DIR/audit.key.pub)"},
+    {"key", 0, ARG_STRING, OPT(public_key), "FILE",
+     "the log's public key, by another way (default: what the log says)"},
     OPT_DIRS};
 
 const struct cli_command mirror_commands[] = {
-    {"audit mirror", "[-f] [OPTIONS] FOLDER", "a copy of the audit log elsewhere, checked as it comes",
+    {"audit mirror", "[-f] [OPTIONS] FOLDER",
+     "a copy of the audit log elsewhere, checked as it comes",
      "Each record must continue the copy's chain, each checkpoint be signed, and what was copied "
      "before\n"
-     "must still be in the log: so it is seen when the log is changed or cut later, also by who has "
+     "must still be in the log: so it is seen when the log is changed or cut later, also by who "
+     "has "
      "its\n"
      "key.  Run again it goes on where the copy ends.  A key of scope `audit` copies its tenant's "
      "stream,\n"

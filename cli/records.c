@@ -143,7 +143,7 @@ int records_key(struct records *rs, char **ret_pem, struct cl_err *err)
         CLIENT_METHOD("AuditService", "PublicKey", audit_service_public_key_response);
     Cloche__V1__AuditServicePublicKeyRequest m = CLOCHE__V1__AUDIT_SERVICE_PUBLIC_KEY_REQUEST__INIT;
     ProtobufCMessage *reply = NULL;
-    if (!rs->client)
+    if (!rs->client || rs->o->public_key)
         return file_key(rs, ret_pem, err);
     if (client_unary(rs->client, &method, &m.base, 0, &reply, err) < 0)
         return -1;

@@ -20,12 +20,14 @@
 #include "base/fs.h"
 #include "base/mem.h"
 
+#define EVIDENCE "\nkeep the log and the copy: together they are the evidence"
+
 struct copy {
     struct audit_stream_check kept; /* of what is in the file */
     struct audit_stream_check told; /* the same, and what waits */
     struct cl_buf waiting;          /* lines that no checkpoint signs yet */
-    unsigned file; /* the last one; 0 = none */
-    int fd;        /* owned; of it, once something is written */
+    unsigned file;                  /* the last one; 0 = none */
+    int fd;                         /* owned; of it, once something is written */
     size_t size;
     uint64_t had;     /* records when it was opened */
     uint64_t claimed; /* a record that the host's stream, as told, says there is */
@@ -62,8 +64,8 @@ static int lock_folder(struct mirror *m, struct cl_err *err)
     char path[AUDIT_PATH];
     (void)snprintf(path, sizeof path, "%s/audit.key", m->dir);
     if (access(path, F_OK) == 0)
-        return cl_fail(err, CL_E_INVALID, 0, "'%s' is a log's own folder\nname another one for the copy",
-                       m->dir);
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "'%s' is a log's own folder\nname another one for the copy", m->dir);
     if (cl_mkdir_p(m->dir, 0700, err) < 0)
         return -1;
     (void)snprintf(path, sizeof path, "%s/mirror.lock", m->dir);
@@ -84,15 +86,16 @@ static int open_key(struct mirror *m, struct cl_err *err)
 {
     char path[AUDIT_PATH];
     key_path(m, path);
-    return access(path, F_OK) < 0 && errno == ENOENT ? 0 : audit_public_key_open(path, &m->key, err);
+    return access(path, F_OK) < 0 && errno == ENOENT ? 0
+                                                     : audit_public_key_open(path, &m->key, err);
 }
 
 static struct copy *add_copy(struct mirror *m, const char *stream, struct cl_err *err)
 {
     struct copy *c = NULL;
     if (m->n >= MIRROR_STREAMS)
-        (void)cl_fail(err, CL_E_TOOBIG, 0, "more than %d streams\nname one: tenant/NAME or host/NAME",
-                      MIRROR_STREAMS);
+        (void)cl_fail(err, CL_E_TOOBIG, 0,
+                      "more than %d streams\nname one: tenant/NAME or host/NAME", MIRROR_STREAMS);
     else if (cl_grow(&m->copies, &m->cap, m->n + 1, MIRROR_STREAMS, sizeof *m->copies, err) == 0 &&
              !(c = cl_zalloc(sizeof *c)))
         (void)cl_fail(err, CL_E_NOMEM, 0, "stream");
@@ -118,12 +121,14 @@ static int check_file(struct copy *c, const char *path, bool is_last, struct cl_
     audit_file_unmap(data, c->size);
     if (v == AUDIT_TORN) {
         c->size = c->kept.bad_offset;
-        return truncate(path, (off_t)c->size) == 0 ? 0
-                                                   : cl_fail(err, CL_E_SYS, errno, "cut '%s'", path);
+        return truncate(path, (off_t)c->size) == 0
+                   ? 0
+                   : cl_fail(err, CL_E_SYS, errno, "cut '%s'", path);
     }
-    return v == AUDIT_OK ? 0
-                         : cl_fail(err, CL_E_DATALOSS, 0, "the copy was changed: %s, byte %" PRIu64 ": %s",
-                                   path, c->kept.bad_offset, why.text);
+    return v == AUDIT_OK
+               ? 0
+               : cl_fail(err, CL_E_DATALOSS, 0, "the copy was changed: %s, byte %" PRIu64 ": %s",
+                         path, c->kept.bad_offset, why.text);
 }
 
 static int open_copy(const char *stream, void *arg, struct cl_err *err)
@@ -135,7 +140,8 @@ static int open_copy(const char *stream, void *arg, struct cl_err *err)
     if (audit_file_range(m->dir, stream, &first, &last, err) < 0)
         return -1;
     if (!m->key)
-        return cl_fail(err, CL_E_DATALOSS, 0, "the copy in '%s' has lost its audit.key.pub", m->dir);
+        return cl_fail(err, CL_E_DATALOSS, 0, "the copy in '%s' has lost its audit.key.pub",
+                       m->dir);
     struct copy *c = add_copy(m, stream, err);
     if (!c)
         return -1;
@@ -158,7 +164,8 @@ int mirror_open(const struct mirror_conf *conf, struct mirror **ret_mirror, stru
     m->lock = -1;
     m->file_max = conf->file_max ? conf->file_max : MIRROR_FILE;
     if (strlen(conf->dir) >= DIR_MAX)
-        return cl_fail(err, CL_E_INVALID, 0, "the folder's name is longer than %d bytes", DIR_MAX - 1);
+        return cl_fail(err, CL_E_INVALID, 0, "the folder's name is longer than %d bytes",
+                       DIR_MAX - 1);
     (void)snprintf(m->dir, sizeof m->dir, "%s", conf->dir);
     (void)snprintf(m->stream, sizeof m->stream, "%s", conf->stream ? conf->stream : "");
     if (lock_folder(m, err) < 0 || open_key(m, err) < 0 ||
@@ -204,8 +211,8 @@ static int check_key(struct mirror *m, const char *pem, struct cl_err *err)
     return strcmp(audit_public_key_id(key), audit_public_key_id(m->key)) == 0
                ? 0
                : cl_fail(err, CL_E_DATALOSS, 0,
-                         "the log is signed with key %s, the copy began with %s: it was replaced, or is "
-                         "another one (each host has its own)",
+                         "the log is signed with key %s, the copy began with %s: it was replaced, "
+                         "or is another one (each host has its own)" EVIDENCE,
                          audit_public_key_id(key), audit_public_key_id(m->key));
 }
 
@@ -259,11 +266,12 @@ static int meet(struct copy *c, const struct audit_record *r, struct cl_err *err
     if (r->seq != last_seq(c))
         return cl_fail(err, CL_E_DATALOSS, 0,
                        "%s: the log goes on with record %" PRIu64 " and lacks %" PRIu64
-                       ", which the copy has",
+                       ", which the copy has" EVIDENCE,
                        name(c), r->seq, last_seq(c));
     if (strcmp(r->hash, c->kept.chain.head) != 0)
         return cl_fail(err, CL_E_DATALOSS, 0,
-                       "%s: record %" PRIu64 " is not the one that was copied: the log was changed",
+                       "%s: record %" PRIu64
+                       " is not the one that was copied: the log was changed" EVIDENCE,
                        name(c), r->seq);
     c->is_met = true;
     return 0;
@@ -342,8 +350,10 @@ int mirror_take(void *mirror, const struct audit_record *r, const char *line, si
     if (note_claim(m, r, err) < 0)
         return -1;
     if (audit_stream_check_next(&c->told, r, &why) < 0)
-        return cl_fail(err, CL_E_DATALOSS, 0, "%s, record %" PRIu64 ": %s", name(c), r->seq, why.text);
-    if (cl_buf_append(&c->waiting, line, n, err) < 0 || cl_buf_append(&c->waiting, "\n", 1, err) < 0)
+        return cl_fail(err, CL_E_DATALOSS, 0, "%s, record %" PRIu64 ": %s" EVIDENCE, name(c),
+                       r->seq, why.text);
+    if (cl_buf_append(&c->waiting, line, n, err) < 0 ||
+        cl_buf_append(&c->waiting, "\n", 1, err) < 0)
         return cl_wrap(err, "%s: records that nothing signs", name(c));
     return keep(m, c, err);
 }
@@ -355,7 +365,7 @@ int mirror_settle(struct mirror *m, struct cl_err *err)
         if (!c->is_met)
             return cl_fail(err, CL_E_DATALOSS, 0,
                            "%s: the log ends before record %" PRIu64
-                           ", which the copy has: it was cut, or this key may not read it",
+                           ", which the copy has: it was cut, or this key may not read it" EVIDENCE,
                            name(c), last_seq(c));
         if (keep(m, c, err) < 0)
             return -1;

@@ -3,16 +3,14 @@
  * Each record must continue the chain that the copy has, each checkpoint must be signed with the
  * key that the copy began with, and the record which the copy ends with must still be the one that
  * the log has there.  So whoever keeps a copy elsewhere sees it when the log was changed or cut
- * behind his back, also by who has its key.  What no checkpoint signs yet is not kept: a log may lose
- * it when the power fails (docs/adr/0033).  The folder is laid out as a log's (audit/files.h):
+ * behind his back, also by who has its key.  What no checkpoint signs yet is not kept: a log may
+ * lose it when the power fails (docs/adr/0033).  The folder is laid out as a log's (audit/files.h):
  * whatever reads one reads the other.
  *
  * Owns:    the folder while it is open: one mirror at a time.
- * Limit:   MIRROR_STREAMS streams; files of MIRROR_FILE bytes; MIRROR_WAITING bytes of a stream that
- *          are not signed yet.
- * Thread:  any one; blocks on the disk.
- * DATALOSS is said where the log is not what was copied, or is not whole; the copy then stays as it
- * was.
+ * Limit:   MIRROR_STREAMS streams; files of MIRROR_FILE bytes; MIRROR_WAITING bytes of a stream
+ * that are not signed yet. Thread:  any one; blocks on the disk. DATALOSS is said where the log is
+ * not what was copied, or is not whole; the copy then stays as it was.
  */
 #ifndef CL_TRAIL_MIRROR_H
 #define CL_TRAIL_MIRROR_H

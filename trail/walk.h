@@ -33,18 +33,18 @@ struct walk_place {
 
 /* What is wanted; all of it is copied. */
 struct walk_filter {
-    const char *stream;        /* "tenant/acme", "host/a"; NULL or "" = all of them */
-    const char *unit;          /* NULL or "" = any */
-    const char *const *events; /* names, or their beginnings with a '*' at the end; with a '!'
-                                  before them these are left out */
-    size_t n_events;           /* none but such = all but checkpoints */
-    bool may_come;             /* the named stream need not be there yet */
-    uint64_t since_ns;         /* wall clock; 0 = the log's beginning */
-    uint64_t until_ns;         /* before this; 0 = its end */
+    const char *stream;            /* "tenant/acme", "host/a"; NULL or "" = all of them */
+    const char *unit;              /* NULL or "" = any */
+    const char *const *events;     /* names, or their beginnings with a '*' at the end; with a '!'
+                                      before them these are left out */
+    size_t n_events;               /* none but such = all but checkpoints */
+    bool may_come;                 /* the named stream need not be there yet */
+    uint64_t since_ns;             /* wall clock; 0 = the log's beginning */
+    uint64_t until_ns;             /* before this; 0 = its end */
     const struct walk_place *from; /* of these streams nothing before this record */
     size_t n_from;
-    uint64_t tail_bytes;       /* of each stream no more than its last bytes; 0 = all */
-    size_t streams_max;        /* TOOBIG when there are more; 0 = WALK_STREAMS_MAX */
+    uint64_t tail_bytes; /* of each stream no more than its last bytes; 0 = all */
+    size_t streams_max;  /* TOOBIG when there are more; 0 = WALK_STREAMS_MAX */
 };
 
 struct walk;

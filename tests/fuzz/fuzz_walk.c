@@ -1,6 +1,6 @@
 /* tests/fuzz/fuzz_walk.c - a log of any bytes: the walk tells each line that is a record, once and
  * in order, whatever stands between them and however much it may read at once; the newest N are the
- * last N of these.
+ * last N of these, and from number N on come those that are not before it.
  *
  * Input: [bytes of a step][N] then the log: 0xff = a good line, 0xfe = the next file, 0xfd = 30,000
  * bytes without a newline, any other byte itself. */
@@ -107,9 +107,14 @@ static void expect(struct log *l, size_t last)
     l->n_told = 0;
 }
 
-static int walk_it(struct log *l, size_t step)
+static int walk_it(struct log *l, uint64_t from, size_t step)
 {
-    const struct walk_filter filter = {.stream = "tenant/a", .unit = "sbx_1", .may_come = true};
+    const struct walk_place place = {"tenant/a", from};
+    const struct walk_filter filter = {.stream = "tenant/a",
+                                       .unit = "sbx_1",
+                                       .may_come = true,
+                                       .from = &place,
+                                       .n_from = from > 0};
     struct walk *w;
     int more;
     if (walk_new(dir, &filter, &w, NULL) < 0)
@@ -153,9 +158,15 @@ static int try(struct log *l, const uint8_t *data, size_t n)
     }
     for (size_t i = 0; i < l->n_files; i++)
         look(l, &l->files[i]);
-    if (walk_it(l, step) < 0)
+    if (walk_it(l, 0, step) < 0)
         return -1;
     expect(l, LINES);
+    if (walk_it(l, count, step) < 0)
+        return -1;
+    size_t before = 0;
+    while (before < l->n_good && l->good[before] < count)
+        before++;
+    expect(l, l->n_good - before);
     if (newest_of_it(l, count, step) < 0)
         return -1;
     expect(l, count);

@@ -22,7 +22,8 @@ static int step(struct reading *q, struct cl_err *err)
 /* It is read for each call: a log that has just begun may not have it yet. */
 static int done(struct reading *q, struct cl_err *err)
 {
-    Cloche__V1__AuditServicePublicKeyResponse m = CLOCHE__V1__AUDIT_SERVICE_PUBLIC_KEY_RESPONSE__INIT;
+    Cloche__V1__AuditServicePublicKeyResponse m =
+        CLOCHE__V1__AUDIT_SERVICE_PUBLIC_KEY_RESPONSE__INIT;
     CL_AUTO(audit_public_key_freep) struct audit_public_key *key = NULL;
     CL_AUTO(cl_buf_fini) struct cl_buf pem;
     char path[AUDIT_PATH];

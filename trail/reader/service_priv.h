@@ -18,8 +18,7 @@ struct reading_kind {
     /* Answers, and finishes the call or waits on. */
     int (*done)(struct reading *q, struct cl_err *err);
 };
-extern const struct reading_kind reading_query, reading_tree, reading_findings,
-    reading_key;
+extern const struct reading_kind reading_query, reading_tree, reading_findings, reading_key;
 
 enum { READING_BATCH = 65536 }; /* bytes of a message, more or less */
 
@@ -30,13 +29,13 @@ struct reading {
     ProtobufCMessage *request; /* owned */
     struct cl_timer turn;
     struct cl_grave grave;
-    struct walk *walk;     /* owned */
-    struct newest *newest; /* owned; until they are told */
-    bool is_known;         /* the newest are: they are being told */
-    struct sheaf *sheaf;   /* owned */
-    struct detect *detect; /* owned */
+    struct walk *walk;       /* owned */
+    struct newest *newest;   /* owned; until they are told */
+    bool is_known;           /* the newest are: they are being told */
+    struct sheaf *sheaf;     /* owned */
+    struct detect *detect;   /* owned */
     struct walk_place *from; /* owned; their names are the request's */
-    char **batch;          /* owned, each one: lines that wait for their message */
+    char **batch;            /* owned, each one: lines that wait for their message */
     size_t n_batch, cap_batch, batch_bytes;
     bool caught_up; /* was said */
 };

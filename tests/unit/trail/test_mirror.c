@@ -214,11 +214,14 @@ static void test_it_goes_on_where_it_ended(void **state)
 static void put_claim(struct audit_chain *host, const char *stream, uint64_t seq, const char *hash)
 {
     struct cl_buf lines, fields;
-    struct audit_record r = {.epoch = 1, .n = host->next_seq, .event = "tenant.checkpoint", .source = "scheduler"};
-    const struct audit_field f[] = {AUDIT_STR("hash", hash), AUDIT_NUM("seq", seq), AUDIT_STR("stream", stream)};
+    struct audit_record r = {
+        .epoch = 1, .n = host->next_seq, .event = "tenant.checkpoint", .source = "scheduler"};
+    const struct audit_field f[] = {AUDIT_STR("hash", hash), AUDIT_NUM("seq", seq),
+                                    AUDIT_STR("stream", stream)};
     cl_buf_init(&lines, 1 << 20);
     cl_buf_init(&fields, AUDIT_FIELDS_MAX);
-    assert_int_equal(audit_fields_format(&fields, AUDIT_TENANT_CHECKPOINT, f, CL_COUNT(f), NULL), 0);
+    assert_int_equal(audit_fields_format(&fields, AUDIT_TENANT_CHECKPOINT, f, CL_COUNT(f), NULL),
+                     0);
     r.fields = (const char *)fields.data;
     r.fields_n = fields.len;
     cl_rfc3339((1767225600 + host->next_seq) * CL_NS_PER_S, r.ts);
@@ -262,12 +265,14 @@ static void test_one_stream_alone(void **state)
     begin(&a, "tenant/a");
     begin(&b, "tenant/b");
     put(&a, 5, "sbx_1");
-    assert_int_equal(copy_with(&(struct mirror_conf){.dir = to, .stream = "tenant/a"}, &taken, NULL), 0);
+    assert_int_equal(
+        copy_with(&(struct mirror_conf){.dir = to, .stream = "tenant/a"}, &taken, NULL), 0);
     assert_int_equal(taken, 6);
     assert_int_equal(verify(true), AUDIT_OK);
     put(&b, 1, "sbx_2");
     struct cl_err err = {0};
-    assert_int_equal(copy_with(&(struct mirror_conf){.dir = to, .stream = "tenant/a"}, &taken, &err), -1);
+    assert_int_equal(
+        copy_with(&(struct mirror_conf){.dir = to, .stream = "tenant/a"}, &taken, &err), -1);
     assert_int_equal(err.code, CL_E_PEER); /* it was not asked for */
 }
 
@@ -281,7 +286,8 @@ static void test_files_end_at_their_size(void **state)
     begin(&a, "tenant/a");
     for (int i = 0; i < 5; i++) {
         put(&a, 20, "sbx_1");
-        assert_int_equal(copy_with(&(struct mirror_conf){.dir = to, .file_max = 20000}, &taken, NULL), 0);
+        assert_int_equal(
+            copy_with(&(struct mirror_conf){.dir = to, .file_max = 20000}, &taken, NULL), 0);
         assert_int_equal(taken, 21);
     }
     expect_same("tenant/a");
