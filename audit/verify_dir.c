@@ -219,7 +219,10 @@ int audit_verify_dir(const struct audit_verify_conf *conf, struct audit_report *
     if (rc == 0)
         rc = audit_each_stream(conf->dir, "host", walk_host, &w, err);
     if (rc == 0 && report.streams == 0 && !conf->may_lack_host)
-        rc = cl_fail(err, CL_E_NOTFOUND, 0, "no host stream in '%s'", conf->dir);
+        rc = cl_fail(
+            err, CL_E_NOTFOUND, 0,
+            "no host stream in '%s'\na log must have one; for a copy of a tenant's stream: --copy",
+            conf->dir);
     if (rc == 0)
         rc = audit_each_stream(conf->dir, "tenant", walk_tenant, &w, err);
     if (rc == 0)

@@ -38,10 +38,8 @@ static int tell(const struct mirroring *w, struct cl_err *err)
         struct mirror_state s = mirror_state(w->m, i);
         (void)json_array_append_new(streams, state_json(&s));
         if (!w->o->json)
-            (void)printf("%s: %" PRIu64 " records, %" PRIu64 " of them new%s\n", s.stream,
-                         s.records, s.taken,
-                         s.waiting ? "; the newest are not signed yet, and are left for next time"
-                                   : "");
+            (void)printf("%s: %" PRIu64 " records, %" PRIu64 " of them new\n", s.stream, s.records,
+                         s.taken);
     }
     json_t *all = json_pack("{s:s, s:o}", "key", mirror_key_id(w->m), "streams", streams);
     if (w->o->json)
