@@ -563,7 +563,7 @@ def audited(c):
     box = Box(c.admin)
     box.run("password = 'hunter2hunter2'; print(password)")
     box.kill()
-    time.sleep(1)
+    until(lambda: any(r["event"] == "unit.end" and r["fields"]["unit"] == box.id for r in c.audit_records()), 10)
     text = "".join(p.read_text(errors="replace") for p in pathlib.Path(c.audit_dir).rglob("*") if p.is_file())
     records = [json.loads(line) for line in text.splitlines() if line.startswith("{") and '"code.' in line]
     ran = [r for r in records if r["event"] == "code.run" and r["fields"]["unit"] == box.id]
