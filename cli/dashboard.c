@@ -17,13 +17,14 @@ static int make_key(const struct cli_opts *o, struct client *client, ProtobufCMe
 {
     static const struct client_method create =
         CLIENT_METHOD("TenantService", "CreateKey", create_key_response);
-    static char run[] = "run", audit[] = "audit", *scopes[] = {run, audit};
+    char text[VALUE_SCOPES_TEXT], *scopes[VALUE_SCOPES];
     Cloche__V1__CreateKeyRequest req = CLOCHE__V1__CREATE_KEY_REQUEST__INIT;
     req.tenant = pb_text(o->tenant ? o->tenant : "local");
     req.ttl_ns = o->ttl ? o->ttl : KEY_TTL_NS;
     req.note = pb_text("dashboard");
     req.scopes = scopes;
-    req.n_scopes = CL_COUNT(scopes);
+    if (value_scopes(o->scopes ? o->scopes : "run,audit", text, scopes, &req.n_scopes, err) < 0)
+        return -1;
     if (client_unary(client, &create, &req.base, 0, ret_made, err) == 0)
         return 0;
     *ret_made = NULL;
@@ -59,17 +60,21 @@ static const struct arg_opt dashboard_opts[] = {
     OPT_JSON,
     {"tenant", 0, ARG_STRING, OPT(tenant), "TENANT", "whose (default local)"},
     {"ttl", 0, ARG_DURATION, OPT(ttl), "12h", "how long it opens (default 12 h)"},
+    {"scopes", 0, ARG_STRING, OPT(scopes), "run,audit",
+     "what its key may; admin: tenants, limits and keys, too"},
     {"url", 0, ARG_STRING, OPT(domain), "URL",
      "of the gateway, as in https://cloche.example.org (default: this host's)"}};
 
 const struct cli_command dashboard_commands[] = {
     {"dashboard", "[--tenant TENANT]", "an address of the dashboard, for your browser",
-     "Sandboxes, jobs, snapshots, workers, and what is left of the quotas: seen and ended, paused "
+     "Sandboxes, jobs, snapshots, workers, the audit log, and what is left of the quotas: seen and "
+     "ended,\n"
+     "paused and resumed, with a line for commands.  The address holds a new key with the scopes "
+     "run "
      "and\n"
-     "resumed, with a line for commands.  The address holds a new key with the scopes run and "
-     "read;\n"
-     "it stays in the tab that opens it, and ends by itself.  The gateway serves it.\n\n"
-     "  xdg-open \"$(cloche dashboard)\"\n",
+     "audit; it stays in the tab that opens it, and ends by itself.  The gateway serves it.\n\n"
+     "  xdg-open \"$(cloche dashboard)\"\n"
+     "  cloche dashboard --scopes admin --ttl 1h    # tenants, their limits and keys\n",
      SPEC(dashboard_opts, 0, 0), cmd_dashboard, false},
 };
 const size_t dashboard_commands_n = CL_COUNT(dashboard_commands);

@@ -11,7 +11,7 @@
 #include "cloche/v1/tenant.pb-c.h"
 #include "proto/copy.h"
 
-enum { TENANT_PAGE = 100, SCOPES_MAX = 8, SCOPES_TEXT = 256 };
+enum { TENANT_PAGE = 100 };
 
 /* --- tenants
  * --------------------------------------------------------------------------------------- */
@@ -194,29 +194,12 @@ static json_t *key_json(const Cloche__V1__Key *k)
                      "note", out_string(k->note));
 }
 
-static int split_scopes(const char *text, char copy[static SCOPES_TEXT], char **list, size_t *ret_n,
-                        struct cl_err *err)
-{
-    size_t n = 0;
-    char *save = NULL;
-    if (strlen(text) >= SCOPES_TEXT)
-        return cl_fail(err, CL_E_INVALID, 0, "--scopes is too long");
-    (void)snprintf(copy, SCOPES_TEXT, "%s", text);
-    for (char *s = strtok_r(copy, ", ", &save); s; s = strtok_r(NULL, ", ", &save)) {
-        if (n == SCOPES_MAX)
-            return cl_fail(err, CL_E_INVALID, 0, "--scopes: too many");
-        list[n++] = s;
-    }
-    *ret_n = n;
-    return 0;
-}
-
 static int cmd_key_create(const struct cli_opts *o, const struct args *a)
 {
     static const struct client_method create =
         CLIENT_METHOD("TenantService", "CreateKey", create_key_response);
     struct cl_err err = {0};
-    char text[SCOPES_TEXT], *scopes[SCOPES_MAX];
+    char text[VALUE_SCOPES_TEXT], *scopes[VALUE_SCOPES];
     ProtobufCMessage *msg = NULL;
     CL_AUTO(client_freep) struct client *client = NULL;
     Cloche__V1__CreateKeyRequest req = CLOCHE__V1__CREATE_KEY_REQUEST__INIT;
@@ -224,7 +207,7 @@ static int cmd_key_create(const struct cli_opts *o, const struct args *a)
     req.ttl_ns = o->ttl;
     req.note = pb_text(o->note);
     req.scopes = scopes;
-    if ((o->scopes && split_scopes(o->scopes, text, scopes, &req.n_scopes, &err) < 0) ||
+    if ((o->scopes && value_scopes(o->scopes, text, scopes, &req.n_scopes, &err) < 0) ||
         client_open(o, &client, &err) < 0 ||
         client_unary(client, &create, &req.base, 0, &msg, &err) < 0)
         return cli_report(&err);

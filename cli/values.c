@@ -105,6 +105,23 @@ int value_idle(const char *text, struct value_idle *ret, struct cl_err *err)
                    "--on-idle '%.40s': want end, pause or pause-until-resumed", text);
 }
 
+int value_scopes(const char *text, char copy[static VALUE_SCOPES_TEXT],
+                 char *list[static VALUE_SCOPES], size_t *ret_n, struct cl_err *err)
+{
+    size_t n = 0;
+    char *save = NULL;
+    if (strlen(text) >= VALUE_SCOPES_TEXT)
+        return cl_fail(err, CL_E_INVALID, 0, "--scopes is too long");
+    (void)snprintf(copy, VALUE_SCOPES_TEXT, "%s", text);
+    for (char *s = strtok_r(copy, ", ", &save); s; s = strtok_r(NULL, ", ", &save)) {
+        if (n == VALUE_SCOPES)
+            return cl_fail(err, CL_E_INVALID, 0, "--scopes: too many");
+        list[n++] = s;
+    }
+    *ret_n = n;
+    return 0;
+}
+
 void value_us_text(uint64_t ns, char out[static VALUE_TEXT])
 {
     uint64_t tenths = ns / 100 + (ns % 100 >= 50);

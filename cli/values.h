@@ -20,6 +20,8 @@
 enum {
     VALUE_NAME = 256,
     VALUE_TEXT = 32,
+    VALUE_SCOPES = 8, /* of a key */
+    VALUE_SCOPES_TEXT = 256,
 };
 
 /* "NAME=VALUE" -> the name, and where the value begins; INVALID without a name or `=`. */
@@ -46,6 +48,10 @@ struct value_idle {
     bool wakes; /* by the next use */
 };
 int value_idle(const char *text, struct value_idle *ret, struct cl_err *err) CL_MUST;
+
+/* "run,audit" -> words, which point into `copy`. */
+int value_scopes(const char *text, char copy[static VALUE_SCOPES_TEXT],
+                 char *list[static VALUE_SCOPES], size_t *ret_n, struct cl_err *err) CL_MUST;
 
 /* "0.4 us", "23.9 us", "1234.5 us". */
 void value_us_text(uint64_t ns, char out[static VALUE_TEXT]);

@@ -196,6 +196,8 @@ def its_address(c):
     equal("… which may see and do, and is no administrator's", (seen["tenant"], seen["scopes"]), ("local", ["run", "audit"]))
     c.tenant("addressed")
     row = json.loads(cloche(c, "dashboard", "--json", "--tenant", "addressed", "--ttl", "1h", "--url", url).stdout)
+    admin = cloche(c, "dashboard", "--scopes", "admin", "--ttl", "1h", "--url", url).stdout.strip().split("#key=")[1]
+    equal("… an administrator's, when asked for", Http(c, admin).post("TenantService/WhoAmI", {})[1]["scopes"], ["admin"])
     equal("… of another tenant", Http(c, row["url"].split("#key=")[1]).post("TenantService/WhoAmI", {})[1]["tenant"], "addressed")
     check("… and says when it ends", row["expires"], row)
     got = cloche(c, "dashboard", "--url", url, key=c.tenant("modest").key)
@@ -210,7 +212,7 @@ def in_a_browser(c):
     tenant = c.tenant("browser", ("run", "read", "audit"))
     run(tenant, "sh", "-c", "echo from the job; exit 5")
     pictures = pathlib.Path(os.environ.get("CLOCHE_PICTURES", c.dir))
-    done = subprocess.run([NODE, HERE / "web_browser_client.mjs", MODULES, BROWSER, url_of(c), tenant.key, pictures], capture_output=True, text=True,
+    done = subprocess.run([NODE, HERE / "web_browser_client.mjs", MODULES, BROWSER, url_of(c), tenant.key, c.admin_key, pictures], capture_output=True, text=True,
                           timeout=soon(180), env={**os.environ, "PATIENCE_MS": str(int(soon(30) * 1000))})
     if not check("a person can use it", done.returncode == 0, done.stderr[-3000:]):
         return
@@ -234,6 +236,22 @@ def in_a_browser(c):
     equal("the key is in this tab alone, until it is signed out", (seen["cookies"], seen["stored"], seen["otherTab"], seen["signedOut"]), (0, [0, ["cloche-key"]], 1, []))
     equal("one in an address does not stay there", seen["address"], "/dashboard")
     equal("nothing was asked of anybody else, and nothing went wrong", (seen["elsewhere"], seen["errors"]), ([], []))
+    equal("who manages no tenants sees none", seen["tabs"], ["Sandboxes", "Jobs", "Snapshots", "Workers", "Audit"])
+    check("an administrator sees all", {"browser", "local", "made-here"} <= set(seen["tenants"]), seen["tenants"])
+    check("one that is there is not made again", "There is a tenant" in seen["twice"], seen["twice"])
+    defaults = c.admin.tenants.GetTenant(pb.GetTenantRequest(name="local")).tenant.limits
+    equal("a new one has the defaults", (seen["defaults"]["vcpuMilli"], seen["defaults"]["memoryMib"], seen["defaults"]["queueMax"]),
+          (defaults.vcpu_milli / 1000, defaults.memory_mib, defaults.queue_max))
+    made = c.admin.tenants.GetTenant(pb.GetTenantRequest(name="made-here")).tenant
+    equal("limits are changed", (made.limits.sandboxes, made.limits.vcpu_milli, made.limits.rate_interval_us, made.limits.network, made.guest_separation),
+          (3, 2500, 250000, True, "shared-ok"))
+    equal("… those alone", (made.limits.memory_mib, made.limits.disk_mib, made.limits.file_bytes, made.limits.period_ms),
+          (defaults.memory_mib, defaults.disk_mib, defaults.file_bytes, defaults.period_ms))
+    equal("a key is made", (seen["whoIsIt"]["tenant"], set(seen["whoIsIt"]["scopes"])), ("made-here", {"run", "read", "audit", "tenant-admin"}))
+    equal("… who has it manages the keys of its tenant, and no limits", seen["theirs"], ["made-here", 0, 1])
+    check("… for what it is for, as text", "<b>an agent</b>" in seen["keyRow"] and "30 d" in seen["keyRow"], seen["keyRow"])
+    equal("… whose secret is shown once", seen["hidden"], 0)
+    equal("… and which is refused once it is revoked", seen["after"], "unauthenticated")
     status, head, _ = Http(c).ask("GET", "/dashboard")
     policy = head.get("Content-Security-Policy", "")
     check("a browser is told what the page may do", status == 200 and "default-src 'none'" in policy and "unsafe" not in policy and head["X-Content-Type-Options"] == "nosniff", policy)

@@ -1,6 +1,7 @@
 // app.js - the dashboard: what a key may see of Cloche, and do.
 import { ApiError, call, config, follow, key, upload } from "./api.js";
 import { audit, happened, mayRead } from "./audit.js";
+import { mayManage, tenant, tenants } from "./tenants.js";
 import { between, bytes, cell, chart, el, outcome, seconds, since, table, until, word } from "./dom.js";
 
 const EVERY_MS = 2000; // how often what is shown is asked for, while the page is seen
@@ -382,8 +383,13 @@ function job(id) {
 
 // --- the frame ----------------------------------------------------------------------------------
 
-const lists = new Map(Object.entries({ sandboxes, jobs, snapshots, workers, audit: audit(fail) }));
-const ones = new Map(Object.entries({ sandbox: [sandbox, "sandboxes"], job: [job, "jobs"] }));
+const make = { button, doing, fail };
+const ownTenant = () => tenant(make, () => who, quotaTiles)(who.tenant);
+const lists = new Map(Object.entries({
+  sandboxes, jobs, snapshots, workers, audit: audit(fail), tenants: () => (who.scopes.includes("admin") ? tenants(make)() : ownTenant()),
+}));
+const may = { audit: mayRead, tenants: mayManage }; // see the list; all else whoever has a key
+const ones = new Map(Object.entries({ sandbox: [sandbox, "sandboxes"], job: [job, "jobs"], tenant: [tenant(make, () => who, quotaTiles), "tenants"] }));
 let view = null, who = null, tick = 0, timer = 0, beats = 0;
 
 const QUOTAS = {
@@ -391,8 +397,8 @@ const QUOTAS = {
   disk_mib: ["Disk", (n) => bytes(n * 2 ** 20)], cpu_ms: ["CPU time", (n) => seconds(n / 1000)], egress_bytes: ["Sent", bytes],
 };
 
-async function showQuotas(node) {
-  const { quotas = [], queued = 0 } = await call("TenantService/GetUsage", { tenant: who.tenant });
+async function showQuotas(node, name) {
+  const { quotas = [], queued = 0 } = await call("TenantService/GetUsage", { tenant: name });
   node.replaceChildren(...quotas.filter((q) => QUOTAS[q.dimension]).map((q) => {
     const [title, text] = QUOTAS[q.dimension], used = Number(q.used ?? 0), limit = Number(q.limit ?? 0);
     return el("div.tile", {}, el("span", {}, title), el("strong", {}, text(used)), el("small", {}, `of ${text(limit)}`),
@@ -400,20 +406,25 @@ async function showQuotas(node) {
   }), el("div.tile", {}, el("span", {}, "Queued jobs"), el("strong", {}, String(queued)), el("small", {}, "wait for room")));
 }
 
+function quotaTiles(name) {
+  const node = el("div.tiles");
+  return { node, refresh: () => showQuotas(node, name) };
+}
+
 function frame() {
-  const tabs = [...lists.keys()].filter((name) => name !== "audit" || mayRead(who)).map((name) => el("a", { href: `#/${name}`, "data-tab": name }, name[0].toUpperCase() + name.slice(1)));
-  const quotas = el("div.tiles"), content = el("div");
+  const tabs = [...lists.keys()].filter((name) => may[name]?.(who) ?? true).map((name) => el("a", { href: `#/${name}`, "data-tab": name }, name[0].toUpperCase() + name.slice(1)));
+  const quotas = quotaTiles(who.tenant), content = el("div");
   main.replaceChildren(
     el("header.top", {}, el("h1", {}, "Cloche"), el("nav", {}, ...tabs),
       el("p.who", {}, el("strong", {}, who.tenant), ` · ${(who.scopes ?? []).join(", ")} `,
         button("Sign out", () => { key.drop(); signIn(); }))),
-    quotas, content);
+    quotas.node, content);
   return {
     show(next, tab) {
       tabs.forEach((a) => a.setAttribute("aria-current", a.dataset.tab === tab ? "page" : "false"));
       content.replaceChildren(next.node);
     },
-    quotas: () => showQuotas(quotas),
+    quotas: quotas.refresh,
   };
 }
 

@@ -77,6 +77,7 @@ static void test_others(void **state)
     assert_true(web_serves("/cloche.v1.JobService/Fly"));
     assert_true(web_serves("/"));
     assert_true(web_serves("/dashboard/app.js"));
+    assert_true(web_serves("/dashboard/tenants.js"));
     assert_false(web_serves("/cloche.v1.WorkerService/Session"));
     assert_false(web_serves("/dashboard/../app.js"));
     assert_false(web_serves("/mcp"));
