@@ -26,6 +26,8 @@ while [ $# -gt 0 ]; do
 done
 ci=${CI:-false}
 export CLOCHE_IMAGES="${CLOCHE_IMAGES:-$PWD/out/images}" CLOCHE_TEST_TOOLS="${CLOCHE_TEST_TOOLS:-$PWD/out/tools}"
+export CLOCHE_SNAPSHOTS="$PWD/out/snapshots" # a template is booted by the first test that needs it so
+rm -rf "$CLOCHE_SNAPSHOTS"
 began=$(date +%s)
 say() { printf '[%4d s] %s\n' "$(($(date +%s) - began))" "$*"; }
 mkdir -p out

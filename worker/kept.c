@@ -9,6 +9,7 @@
 #include "proto/guest_frame.h"
 #include "proto/unpack.h"
 #include "vmm/control.h"
+#include "worker/sealed_file.h"
 #include "worker/spool.h"
 #include "worker/vm_driver.h"
 #include "worker/vm_state.h"
@@ -33,18 +34,6 @@ struct row {
 static char *text_of(const char *text)
 {
     return (char *)(uintptr_t)text;
-}
-
-static void fill_file(Cloche__V1__SealedFile *m, const char *name, struct rest_ticket *ticket)
-{
-    cloche__v1__sealed_file__init(m);
-    m->name = text_of(name);
-    m->key.data = ticket->key;
-    m->key.len = sizeof ticket->key;
-    m->bytes = ticket->bytes;
-    m->pieces = ticket->pieces;
-    m->memory_bytes = ticket->memory_bytes;
-    m->state_bytes = ticket->state_bytes;
 }
 
 static void fill_count(Cloche__V1__KeptCount *m, const struct watch *watch)
@@ -73,7 +62,7 @@ static void fill_template(struct row *row, const struct template *t)
     Cloche__V1__KeptTemplate *m = &row->template;
     cloche__v1__kept_template__init(m);
     rest_get_ticket(t->file, &row->tickets[1]);
-    fill_file(&row->memory, t->file_name, &row->tickets[1]);
+    sealed_file_fill(&row->memory, t->file_name, &row->tickets[1]);
     m->name = text_of(t->m.name);
     m->driver = text_of(t->driver->name);
     m->is_shared = t->driver->is_shared;
@@ -111,7 +100,7 @@ static void fill(struct row *row, const struct kept_source *s)
     Cloche__V1__KeptSandbox *m = &row->m;
     cloche__v1__kept_sandbox__init(m);
     row->tickets[0] = s->machine->image;
-    fill_file(&row->image, s->machine->name, &row->tickets[0]);
+    sealed_file_fill(&row->image, s->machine->name, &row->tickets[0]);
     fill_template(row, s->machine->template);
     fill_past(row, s->machine->past);
     fill_count(&row->watch, s->watch);
@@ -194,31 +183,16 @@ int kept_print(const struct kept_source *source, struct cl_buf *out, struct cl_e
 /* --- and back -----------------------------------------------------------------------------------
  */
 
-static bool is_file_name(const char *name, size_t size)
-{
-    return name[0] && name[0] != '.' && !strchr(name, '/') && strlen(name) < size;
-}
-
-static int check_file(const Cloche__V1__SealedFile *m, const char *what, struct cl_err *err)
-{
-    if (!m || m->key.len != REST_KEY || !is_file_name(m->name, TEMPLATE_FILE_MAX))
-        return cl_fail(err, CL_E_INVALID, 0, "a record whose %s has no name or no key", what);
-    return 0;
-}
-
-static bool is_hex(const char *text)
-{
-    return strlen(text) == TEMPLATE_HEX - 1 && strspn(text, "0123456789abcdef") == TEMPLATE_HEX - 1;
-}
-
 static int check_template(const Cloche__V1__KeptTemplate *t, struct cl_err *err)
 {
-    if (!t || !is_file_name(t->name, TEMPLATE_NAME_MAX) || !t->driver[0] || !is_hex(t->image_key) ||
-        !is_hex(t->snapshot_key) || t->memory_mib == 0 || t->vcpus == 0)
+    if (!t || !sealed_file_is_name(t->name, TEMPLATE_NAME_MAX) || !t->driver[0] ||
+        !sealed_file_is_hex(t->image_key) || !sealed_file_is_hex(t->snapshot_key) ||
+        t->memory_mib == 0 || t->vcpus == 0)
         return cl_fail(err, CL_E_INVALID, 0, "a record without its template");
-    if (t->monitor && (!is_hex(t->monitor->sha256) || strlen(t->monitor->build) >= MONITOR_BUILD))
+    if (t->monitor &&
+        (!sealed_file_is_hex(t->monitor->sha256) || strlen(t->monitor->build) >= MONITOR_BUILD))
         return cl_fail(err, CL_E_INVALID, 0, "a record of a monitor that has no name");
-    return check_file(t->memory, "template's memory", err);
+    return sealed_file_check(t->memory, "template's memory", err);
 }
 
 static const Cloche__V1__KeptStream *find_stream(const Cloche__V1__KeptSandbox *m, uint64_t id)
@@ -322,7 +296,7 @@ static int check(const Cloche__V1__KeptSandbox *m, struct cl_err *err)
     if (!a || !a->tenant[0] || strlen(a->tenant) >= sizeof((struct vm_state *)0)->tenant ||
         !kept_is(a) || !cl_id_is(a->lease_id, "lease"))
         return cl_fail(err, CL_E_INVALID, 0, "a record of no sandbox");
-    if (check_file(m->image, "image", err) < 0 || check_template(m->template_, err) < 0)
+    if (sealed_file_check(m->image, "image", err) < 0 || check_template(m->template_, err) < 0)
         return -1;
     if (strcmp(m->image->name, a->unit_id) != 0)
         return cl_fail(err, CL_E_INVALID, 0, "a record whose image is another's");
@@ -356,15 +330,6 @@ void kept_past(const Cloche__V1__KeptSandbox *m, struct guest_past *ret_past)
                                                           .recv_credit = s->recv_credit,
                                                           .consumed = s->consumed};
     }
-}
-
-void kept_ticket(const Cloche__V1__SealedFile *m, struct rest_ticket *ret_ticket)
-{
-    *ret_ticket = (struct rest_ticket){.bytes = m->bytes,
-                                       .pieces = m->pieces,
-                                       .memory_bytes = m->memory_bytes,
-                                       .state_bytes = m->state_bytes};
-    memcpy(ret_ticket->key, m->key.data, sizeof ret_ticket->key);
 }
 
 void kept_watch(const Cloche__V1__KeptCount *m, struct watch *ret_watch)

@@ -54,7 +54,6 @@ int kept_parse(const uint8_t *bytes, size_t n, struct cl_arena *arena,
 
 /* Parts of one that was parsed. */
 void kept_past(const Cloche__V1__KeptSandbox *m, struct guest_past *ret_past);
-void kept_ticket(const Cloche__V1__SealedFile *m, struct rest_ticket *ret_ticket);
 void kept_watch(const Cloche__V1__KeptCount *m, struct watch *ret_watch);
 
 #endif

@@ -17,7 +17,8 @@
 
 struct kvm_settings {
     struct vm_host host;
-    struct state_mac_key key; /* of this run of the worker: its snapshots live no longer */
+    struct state_mac_key key; /* of this run of the worker: a snapshot that is read from the cache
+                                 gets a new MAC (worker/snapshot_cache.h) */
 };
 
 enum kvm_entry { KVM_ENTRY_NATIVE = 0, KVM_ENTRY_XENPV, KVM_ENTRY_XENPV_SHARED };

@@ -227,7 +227,8 @@ static int send_setup(struct kvm_vm *k, const struct vm_spec *spec, const struct
                                           .vcpus = k->base.template->vcpus,
                                           .mem_bytes = k->base.template->memory_mib * CL_MIB,
                                           .flags = entries[entry_of(k)].flags}};
-    /* A template's state bears a key of this process (worker/state_mac.h), so it was saved here. */
+    /* A template's state bears a key of this process (worker/state_mac.h), which saved it or read
+     * it from the cache of this start of the host. */
     m.setup.flags |= boot ? CONTROL_BOOT_OWN_RAM : spec->is_elsewhere ? 0 : CONTROL_RESTORE_HERE;
     static const uint8_t mac[CONTROL_MAC_BYTES] = NET_GUEST_MAC;
     if (g->at[CONTROL_FD_NET] >= 0)
@@ -377,6 +378,11 @@ static int kvm_save(struct vm *vm, const struct vm_rest *rest, vm_done_fn *done,
     return 0;
 }
 
+static int kvm_adopt(struct template *t, struct cl_err *err)
+{
+    return state_mac_make(&settings->key, t, err);
+}
+
 static int kvm_ask_counts(struct vm *vm, struct vm_counts_query *query, struct cl_err *err)
 {
     struct kvm_vm *k = of(vm);
@@ -391,7 +397,7 @@ static int kvm_ask_counts(struct vm *vm, struct vm_counts_query *query, struct c
 #define KVM_VERBS \
     .snapshot_is_copy = true, .start = kvm_start, .pause = kvm_pause, .resume = kvm_resume, \
     .grow_disk = kvm_grow_disk, .record = kvm_record, .save = kvm_save, .snapshot = kvm_snapshot, \
-    .ask_counts = kvm_ask_counts, VM_BASE_VERBS
+    .adopt = kvm_adopt, .ask_counts = kvm_ask_counts, VM_BASE_VERBS
 
 #define XENPV_LIMITS .vcpus_max = XENPV_VCPUS_MAX, .memory_max_mib = XENPV_MEM_MAX_MIB
 

@@ -7,7 +7,7 @@
 struct worker_options {
     char scheduler[CL_CONF_STR], tls_ca[CL_CONF_STR], tls_cert[CL_CONF_STR], tls_key[CL_CONF_STR];
     char state_dir[CL_CONF_STR], paused_keys[CL_CONF_STR], template_dir[CL_CONF_STR],
-        template_key[CL_CONF_STR];
+        template_key[CL_CONF_STR], snapshot_cache[CL_CONF_STR];
     char templates[CL_CONF_STR], driver[CL_CONF_STR], qemu[CL_CONF_STR], guard[CL_CONF_STR];
     char vmm[CL_CONF_STR], net[CL_CONF_STR], net_private[CL_CONF_STR], net_dns[CL_CONF_STR];
     char instance[CL_CONF_STR], metrics[CL_CONF_STR], log_level[CL_CONF_STR];

@@ -21,14 +21,17 @@ enum { POOL_FLAVOURS = 12, POOL_CLAIMS = 1024, POOL_MAKERS = 3 };
 
 struct pool;
 struct pool_claim;
+struct snapshot_cache;
 
 struct pool_options {
     struct machine_host *host;                 /* borrowed */
     const char *template_dir, *public_key;     /* borrowed */
     struct template_maker makers[POOL_MAKERS]; /* the preferred first */
     size_t n_makers;
-    uint32_t warm;   /* machines kept parked per default flavour */
-    uint32_t starts; /* at once */
+    uint32_t warm;                /* machines kept parked per default flavour */
+    uint32_t starts;              /* at once */
+    struct snapshot_cache *cache; /* borrowed; NULL = every template is booted */
+    void (*snapshot_made)(void *arg, const char *from); /* "boot" or "cache"; may be NULL */
 };
 
 /* A machine is yours (READY or PARKED; claim it and set its events at once), or err says why not.

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "worker/pool.h"
+#include "worker/snapshot_cache.h"
 
 #include "observability/log.h"
 
@@ -22,6 +23,9 @@ struct flavour {
     struct template *template; /* owned */
     enum flavour_state state;
     bool saved;              /* the builder wrote the snapshot; to be sealed at its end */
+    bool is_loading;         /* BUILDING: it is read from the cache */
+    bool is_from_cache;      /* READY: it was */
+    bool is_proven;          /* READY: a clone of it came up */
     struct machine *builder; /* borrowed: the booting machine */
     struct cl_list spares;   /* of struct spare: parked ones first, starting ones behind */
     struct cl_list claims;   /* of struct pool_claim, oldest first */
@@ -29,8 +33,8 @@ struct flavour {
     uint32_t keep; /* target of n_parked */
     int failures;  /* in a row */
     uint64_t all_failures;
-    uint64_t not_before_ns; /* after a failure */
-    uint64_t used_ns;
+    uint64_t not_before_ns;     /* after a failure */
+    uint64_t used_ns, began_ns; /* a claim came last; its snapshot is made since */
     struct cl_err why;
 };
 
@@ -133,12 +137,22 @@ static void forget_start(struct flavour *f)
     kick(f->pool);
 }
 
+/* Only what works is left to others. */
+static void note_proof(struct flavour *f)
+{
+    struct snapshot_cache *cache = f->pool->options.cache;
+    if (!f->is_proven && !f->is_from_cache && cache)
+        snapshot_cache_store(cache, f->template);
+    f->is_proven = true;
+}
+
 static void spare_ready(void *arg)
 {
     struct spare *s = arg;
     struct flavour *f = s->flavour;
     forget_start(f);
     f->failures = 0;
+    note_proof(f);
     cl_list_unlink(&s->link);
     if (!cl_list_empty(&f->claims)) {
         struct machine *m = s->machine;
@@ -155,6 +169,15 @@ static void spare_ready(void *arg)
     f->pool->changed(f->pool->arg);
 }
 
+/* None of its clones has come up: the next try boots. */
+static void distrust(struct flavour *f)
+{
+    log_event(LOG_SNAPSHOT_BAD, "template=%s key=%.16s text='no clone of it comes up'",
+              f->template->m.name, f->template->snapshot_key);
+    snapshot_cache_forget(f->pool->options.cache, f->template);
+    f->state = FLAVOUR_FAILED;
+}
+
 static void note_failure(struct flavour *f, const struct cl_err *why)
 {
     if (f->pool->stopping)
@@ -165,6 +188,8 @@ static void note_failure(struct flavour *f, const struct cl_err *why)
     f->not_before_ns = cl_now_ns() + (uint64_t)f->failures * RETRY_MS * CL_NS_PER_MS;
     log_event(LOG_POOL_FAILED, "template=%s try=%d text='%s'", f->template->m.name, f->failures,
               why->text);
+    if (f->state == FLAVOUR_READY && f->is_from_cache && !f->is_proven)
+        distrust(f);
     if (has_given_up(f))
         give_up(f, why);
     kick(f->pool); /* its turn sets the timer for the next try */
@@ -247,6 +272,22 @@ static void explain_build(const struct template *t, const struct cl_err *cause,
                       name, name, cause->text);
 }
 
+static void become_ready(struct flavour *f, const char *from)
+{
+    const struct template *t = f->template;
+    struct pool *p = f->pool;
+    f->state = FLAVOUR_READY;
+    f->failures = 0;
+    f->is_proven = false;
+    log_event(LOG_TEMPLATE_READY,
+              "template=%s key=%.16s memory_mib=%u vcpus=%u from=%s took_ms=%llu", t->m.name,
+              t->snapshot_key, t->memory_mib, t->vcpus, from,
+              (unsigned long long)((cl_now_ns() - f->began_ns) / CL_NS_PER_MS));
+    if (p->options.snapshot_made)
+        p->options.snapshot_made(p->arg, from);
+    p->changed(p->arg);
+}
+
 /* Only now, with the VM gone, has nobody a writable mapping: the snapshot can be sealed. */
 static void builder_end(void *arg, const struct cl_err *why)
 {
@@ -254,12 +295,7 @@ static void builder_end(void *arg, const struct cl_err *why)
     f->builder = NULL;
     forget_start(f);
     if (f->saved && template_seal(f->template, &f->why) == 0) {
-        f->state = FLAVOUR_READY;
-        f->failures = 0;
-        log_event(LOG_TEMPLATE_READY, "template=%s key=%.16s memory_mib=%u vcpus=%u",
-                  f->template->m.name, f->template->snapshot_key, f->template->memory_mib,
-                  f->template->vcpus);
-        f->pool->changed(f->pool->arg);
+        become_ready(f, "boot");
         return;
     }
     struct cl_err failed;
@@ -268,16 +304,44 @@ static void builder_end(void *arg, const struct cl_err *why)
     note_failure(f, &failed);
 }
 
-static void start_build(struct flavour *f)
+/* One that is no good is gone, and the next turn boots. */
+static void loaded(void *arg, const struct cl_err *err)
+{
+    struct flavour *f = arg;
+    f->is_loading = false;
+    forget_start(f);
+    f->is_from_cache = !err;
+    if (err)
+        f->state = FLAVOUR_FAILED;
+    else
+        become_ready(f, "cache");
+}
+
+static bool start_load(struct flavour *f)
+{
+    struct snapshot_cache *cache = f->pool->options.cache;
+    struct cl_err err = {0};
+    f->is_loading = cache && snapshot_cache_load(cache, f->template, loaded, f, &err) == 0;
+    return f->is_loading;
+}
+
+static int start_boot(struct flavour *f, struct cl_err *err)
 {
     static const struct machine_events events = {.on_ready = builder_ready, .on_end = builder_end};
+    f->saved = f->is_from_cache = false;
+    return template_prepare(f->template, err) < 0
+               ? -1
+               : machine_start(f->pool->options.host, f->template, VM_BOOT, true, &events, f,
+                               &f->builder, err);
+}
+
+static void start_build(struct flavour *f)
+{
     struct cl_err err = {0};
     f->state = FLAVOUR_BUILDING;
     f->why = (struct cl_err){0};
-    f->saved = false;
-    if (template_prepare(f->template, &err) < 0 ||
-        machine_start(f->pool->options.host, f->template, VM_BOOT, true, &events, f, &f->builder,
-                      &err) < 0) {
+    f->began_ns = cl_now_ns();
+    if (!start_load(f) && start_boot(f, &err) < 0) {
         f->state = FLAVOUR_FAILED;
         note_failure(f, &err);
         return;
@@ -599,6 +663,13 @@ int pool_new(const struct pool_options *options, pool_changed_fn *changed, void 
     return 0;
 }
 
+static void stop_load(struct flavour *f)
+{
+    snapshot_cache_cancel(f->pool->options.cache, f->template);
+    f->is_loading = false;
+    forget_start(f);
+}
+
 void pool_stop(struct pool *pool)
 {
     struct cl_err why = {0};
@@ -611,6 +682,8 @@ void pool_stop(struct pool *pool)
             machine_stop(CL_LIST_ENTRY(at, struct spare, link)->machine);
         if (f->builder)
             machine_stop(f->builder);
+        if (f->is_loading)
+            stop_load(f);
     }
 }
 

@@ -67,9 +67,9 @@ struct rest_ticket {
     uint64_t memory_bytes, state_bytes;
 };
 
-/* As rest_new(), of a memfd that is sealed already and an empty state. */
-int rest_new_of(struct cl_loop *loop, int memory, uint64_t most, struct rest **ret_rest,
-                struct cl_err *err) CL_MUST;
+/* As rest_new(), of files that do not change any more; a state of -1 is an empty one. */
+int rest_new_of(struct cl_loop *loop, const struct vm_rest *files, uint64_t most,
+                struct rest **ret_rest, struct cl_err *err) CL_MUST;
 /* Stored: name its file, once.  Then rest_free() removes the name, unless it is left. */
 int rest_name(struct rest *r, const char *path, struct cl_err *err) CL_MUST;
 bool rest_has_name(const struct rest *r);

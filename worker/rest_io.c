@@ -324,18 +324,24 @@ int rest_new(struct cl_loop *loop, uint64_t most, struct rest **ret_rest, struct
     return 0;
 }
 
-int rest_new_of(struct cl_loop *loop, int memory, uint64_t most, struct rest **ret_rest,
-                struct cl_err *err)
+/* In the place of an empty one. */
+static int take_file(int *file, int fd, struct cl_err *err)
+{
+    cl_closep(file);
+    *file = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    return *file >= 0 ? 0 : cl_fail(err, CL_E_SYS, errno, "what a VM has");
+}
+
+int rest_new_of(struct cl_loop *loop, const struct vm_rest *files, uint64_t most,
+                struct rest **ret_rest, struct cl_err *err)
 {
     struct rest *r;
     if (rest_new(loop, most, &r, err) < 0)
         return -1;
-    cl_closep(&r->files.memory);
-    r->files.memory = fcntl(memory, F_DUPFD_CLOEXEC, 3);
-    if (r->files.memory < 0) {
-        int sys = errno;
+    if (take_file(&r->files.memory, files->memory, err) < 0 ||
+        (files->state >= 0 && take_file(&r->files.state, files->state, err) < 0)) {
         rest_free(r);
-        return cl_fail(err, CL_E_SYS, sys, "memory of a VM");
+        return -1;
     }
     *ret_rest = r;
     return 0;

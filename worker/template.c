@@ -308,17 +308,24 @@ static int read_manifest(int dir, const char *public_key, struct template_manife
 }
 
 /* SHA-256 over the fields, each with its NUL, so that no two lists look alike. */
-void template_compute_key(struct template *t, const struct template_maker *maker)
+static void compute_key(const struct template *t, const struct template_maker *maker,
+                        uint64_t tsc_khz, char ret_key[static TEMPLATE_HEX])
 {
     char text[2048];
     int n = snprintf(text, sizeof text, "3%c%s%c%s%c%d%c%s%c%s%c%llu%c%u%c%u%c%s", 0,
                      t->m.image_key, 0, maker->driver->name, 0, maker->driver->is_shared, 0,
-                     maker->vmm_build, 0, maker->cpu, 0, (unsigned long long)maker->tsc_khz, 0,
+                     maker->vmm_build, 0, maker->cpu, 0, (unsigned long long)tsc_khz, 0,
                      t->memory_mib, 0, t->vcpus, 0, t->m.cmdline);
     CL_ASSERT(n > 0 && (size_t)n < sizeof text);
     uint8_t digest[32];
     CL_ASSERT(EVP_Digest(text, (size_t)n, digest, NULL, EVP_sha256(), NULL) == 1);
-    cl_hex(digest, sizeof digest, t->snapshot_key);
+    cl_hex(digest, sizeof digest, ret_key);
+}
+
+void template_compute_keys(struct template *t, const struct template_maker *maker)
+{
+    compute_key(t, maker, maker->tsc_khz, t->snapshot_key);
+    compute_key(t, maker, 0, t->boot_key);
 }
 
 /* What the agent has to know of the card; the snapshot depends on it as on every word. */
@@ -390,7 +397,7 @@ int template_open(const struct template_request *request, struct template **ret_
         template_unref(t);
         return -1;
     }
-    template_compute_key(t, request->maker);
+    template_compute_keys(t, request->maker);
     *ret_template = t;
     return 0;
 }
@@ -429,7 +436,8 @@ static int make_memfd(const char *name, uint64_t bytes, int *ret_fd, struct cl_e
 
 int template_prepare(struct template *t, struct cl_err *err)
 {
-    CL_ASSERT(!t->sealed);
+    CL_ASSERT(!t->file); /* nothing rests of it */
+    t->sealed = false;
     cl_closep(&t->ram_fd);
     cl_closep(&t->state_fd);
     if (make_memfd("cloche-ram", t->memory_mib * CL_MIB, &t->ram_fd, err) < 0)

@@ -82,6 +82,8 @@ struct template
     const struct vm_driver *driver;      /* static: what runs its VMs */
     struct monitor_build monitor;        /* ... and the build, for the drivers of cloche-vmm */
     char snapshot_key[TEMPLATE_HEX];     /* over exactly what a snapshot depends on */
+    char boot_key[TEMPLATE_HEX];         /* the same without the frequency of the TSC, which each
+                                            process measures anew */
     uint64_t tsc_khz;                    /* as its maker measured it */
     int kernel_fd, initrd_fd, rootfs_fd; /* owned */
     int scratch_fd;                      /* owned: what the booted VM's disk starts from */
@@ -111,8 +113,8 @@ struct template_maker {
     const char *cpu; /* model and features that the guest sees of the host's; "" = none (TCG) */
     uint64_t tsc_khz;
 };
-/* Fill t->snapshot_key from the manifest, the flavour and the maker (pure). */
-void template_compute_key(struct template *t, const struct template_maker *maker);
+/* Fill t->snapshot_key and t->boot_key from the manifest, the flavour and the maker (pure). */
+void template_compute_keys(struct template *t, const struct template_maker *maker);
 
 /* Open DIR/NAME/current, or another build of it: check the signature with the public key file (PEM)
  * and each file's digest.  memory_mib / vcpus of 0 take the defaults. */
@@ -130,7 +132,8 @@ int template_open(const struct template_request *request, struct template **ret_
 struct template *template_ref(struct template *t);
 void template_unref(struct template *t);
 
-/* Make the RAM file and the state file of a snapshot to be (empty, writable). */
+/* Make the RAM file and the state file of a snapshot to be (empty, writable); one that is there is
+ * forgotten, but by those who have its files. */
 int template_prepare(struct template *t, struct cl_err *err) CL_MUST;
 /* The snapshot is in them: no process can write them from now on. */
 int template_seal(struct template *t, struct cl_err *err) CL_MUST;

@@ -69,7 +69,7 @@ int template_keep(struct template *t, struct cl_loop *loop, const char *dir,
     cl_id_new("ram", id);
     (void)snprintf(t->file_name, sizeof t->file_name, "%s", id);
     t->file_dir = dir;
-    if (rest_new_of(loop, t->ram_fd, most_of(t), &t->file, err) < 0)
+    if (rest_new_of(loop, &(struct vm_rest){t->ram_fd, -1}, most_of(t), &t->file, err) < 0)
         return -1;
     if (rest_store(t->file, dir, on_stored, t, err) < 0) {
         drop(t);

@@ -22,6 +22,7 @@
 #include "proto/copy.h"
 #include "vmm/control.h"
 #include "worker/kept.h"
+#include "worker/sealed_file.h"
 #include "worker/template_file.h"
 #include "worker/unit_priv.h"
 
@@ -323,7 +324,7 @@ static int check_same(const struct template *t, const Cloche__V1__KeptTemplate *
 {
     struct rest_ticket have, said;
     rest_get_ticket(t->file, &have);
-    kept_ticket(m->memory, &said);
+    sealed_file_ticket(m->memory, &said);
     bool same = strcmp(t->snapshot_key, m->snapshot_key) == 0 && have.bytes == said.bytes &&
                 CRYPTO_memcmp(have.key, said.key, sizeof have.key) == 0;
     OPENSSL_cleanse(&have, sizeof have);
@@ -421,7 +422,7 @@ static int open_memory(struct units *us, struct template *t, const Cloche__V1__S
     struct template_file file = {.dir = us->past->host->kept_dir, .name = m->name};
     if (t->file)
         return 0;
-    kept_ticket(m, &file.ticket);
+    sealed_file_ticket(m, &file.ticket);
     int rc = template_open_file(t, us->loop, &file, err);
     OPENSSL_cleanse(&file.ticket, sizeof file.ticket);
     return rc;
@@ -447,7 +448,7 @@ static int restore_machine(struct unit *u, const Cloche__V1__KeptSandbox *m, str
     claim.scratch_bytes = m->scratch_bytes;
     if (claim.grant)
         grant.past = (struct net_past){u->network.seen, u->sent_bytes, u->received_bytes, m->flow};
-    kept_ticket(m->image, &kept.image);
+    sealed_file_ticket(m->image, &kept.image);
     int rc =
         machine_restore(u->units->past->host, &kept, &unit_machine_events, u, &u->machine, err);
     OPENSSL_cleanse(&kept.image, sizeof kept.image);

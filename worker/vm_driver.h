@@ -104,6 +104,9 @@ struct vm_driver {
      */
     int (*save)(struct vm *vm, const struct vm_rest *rest, vm_done_fn *done, void *arg,
                 struct cl_err *err) CL_MUST;
+    /* A sealed snapshot that an earlier process made, just read from its file: clones may be made
+     * of it as of one that was made here.  NULL = nothing is to be done for that. */
+    int (*adopt)(struct template *t, struct cl_err *err) CL_MUST;
     /* Write the VM's state into the template and end the VM; done runs before on_end. */
     int (*snapshot)(struct vm *vm, vm_done_fn *done, void *arg, struct cl_err *err) CL_MUST;
     /* Kill; on_end follows. */

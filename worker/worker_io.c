@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <openssl/evp.h>
 #include <openssl/ssl.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@
 #include "worker/qemu.h"
 #include "worker/seccomp.h"
 #include "worker/session.h"
+#include "worker/snapshot_cache.h"
 #include "worker/stop.h"
 
 enum {
@@ -34,6 +36,7 @@ enum {
     PARK_TTL_S = 30,
     TEMPLATES_AGAIN_S = 5,
     START_TIMEOUT_S = 120, /* a sick machine boots slowly, and TCG boots on the CPU */
+    SELF_MAX = 256 << 20,  /* bytes of this program, with sanitizers */
 };
 
 struct worker {
@@ -46,6 +49,7 @@ struct worker {
     struct machine_host host;
     struct template_maker makers[POOL_MAKERS]; /* the preferred first */
     size_t n_makers;
+    struct snapshot_cache *cache; /* NULL = none */
     struct pool *pool;
     struct units units;
     struct units_past past;
@@ -138,6 +142,39 @@ static void copy_monitor(struct worker *w, const char *program)
     (void)snprintf(w->monitor.path, sizeof w->monitor.path, "%s", program);
     if (why.code)
         log_event(LOG_MONITOR_NOT_KEPT, "text='%s'", why.text);
+}
+
+/* Of this program: another one may warm a template up in another way. */
+static int digest_self(char ret_sha256[static TEMPLATE_HEX], struct cl_err *err)
+{
+    struct cl_buf bytes;
+    uint8_t raw[32];
+    cl_buf_init(&bytes, SELF_MAX);
+    int rc = cl_file_read(AT_FDCWD, "/proc/self/exe", &bytes, err);
+    if (rc == 0 && EVP_Digest(bytes.data, bytes.len, raw, NULL, EVP_sha256(), NULL) != 1)
+        rc = cl_fail(err, CL_E_NOMEM, 0, "digest");
+    if (rc == 0)
+        cl_hex(raw, sizeof raw, ret_sha256);
+    cl_buf_fini(&bytes);
+    return rc;
+}
+
+/* Without one its templates are booted, which takes longer. */
+static void open_cache(struct worker *w)
+{
+    char dir[PATH_MAX];
+    struct cl_err why = {0};
+    struct snapshot_cache_options options = {
+        .host = &w->host, .dir = w->o->snapshot_cache, .recipe.watch = w->o->guest_events};
+    if (strcmp(options.dir, "none") == 0)
+        return;
+    if (!options.dir[0]) {
+        (void)snprintf(dir, sizeof dir, "%s/snapshots", w->o->state_dir);
+        options.dir = dir;
+    }
+    if (digest_self(options.recipe.worker, &why) < 0 ||
+        snapshot_cache_open(&options, &w->cache, &why) < 0)
+        log_event(LOG_SNAPSHOT_NOT_CACHED, "text='%s'", why.text);
 }
 
 /* What the host can do is asked of the monitors too. */
@@ -292,6 +329,12 @@ static void on_pool_changed(void *arg)
         session_pool_changed(w->session);
 }
 
+static void on_snapshot_made(void *arg, const char *from)
+{
+    struct worker *w = arg;
+    metrics_add(w->metrics, METRIC_TEMPLATE_SNAPSHOTS, from, NULL, 1);
+}
+
 static void unit_started(void *arg, struct unit *u)
 {
     struct worker *w = arg;
@@ -404,6 +447,8 @@ static int open_pool(struct worker *w, struct cl_err *err)
         .n_makers = w->n_makers,
         .warm = (uint32_t)w->o->warm,
         .starts = w->probe.cpus,
+        .cache = w->cache,
+        .snapshot_made = on_snapshot_made,
     };
     memcpy(options.makers, w->makers, sizeof options.makers);
     return pool_new(&options, on_pool_changed, w, &w->pool, err);
@@ -579,6 +624,7 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
     if (options->clock_every > 0 && clock_watch_init(&w->clock, loop, on_clock_set, w, err) < 0)
         return -1;
     cgroup_root_open(options->instance, &w->host.cgroups);
+    open_cache(w);
     if (open_pool(w, err) < 0 || open_metrics(w, err) < 0)
         return -1;
     w->units.pool = w->pool;
@@ -631,6 +677,7 @@ void worker_free(struct worker *w)
         return;
     session_free(w->session);
     pool_free(w->pool);
+    snapshot_cache_free(w->cache);
     units_fini(&w->units);
     clock_watch_fini(&w->clock);
     stop_fini(&w->stop);

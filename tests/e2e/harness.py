@@ -5,6 +5,7 @@ so that several run side by side.  Environment:
 
     CLOCHE_BUILD    build folder with the programs   (default out/dev)
     CLOCHE_IMAGES   built images and signing.pub     (default out/images)
+    CLOCHE_SNAPSHOTS    folder in which all of them keep the snapshots of templates (default: each worker its own)
     CLOCHE_LONG     1 = the long variants too
     CLOCHE_TWIN     1 = this is another run of a suite, which only long runs have
     CLOCHE_KEEP     1 = keep the folder of the cluster
@@ -42,6 +43,7 @@ IS_SHARED = DRIVER == "kvm/xenpv-shared"  # user code in its guests can reach th
 LONG = os.environ.get("CLOCHE_LONG") == "1"
 FACTOR = float(os.environ.get("CLOCHE_TIME_FACTOR", "1"))
 PATIENCE = 5  # what a healthy machine does in a second may take a sick one so many
+SNAPSHOTS = os.environ.get("CLOCHE_SNAPSHOTS", "")
 VCPUS, MEMORY = 16, "12GiB"  # that a worker hands out, on any machine; guests sleep, and clones share their memory
 SKIPPED = 77
 SECOND = 10**9
@@ -83,10 +85,10 @@ def generate_messages():
 _GENERATED = generate_messages()
 from google.protobuf import message_factory, symbol_database  # noqa: E402,F401
 from cloche.v1 import (code_pb2, common_pb2, exec_pb2, file_pb2, job_pb2, port_pb2, sandbox_pb2, snapshot_pb2,  # noqa: E402
-                       template_pb2, tenant_pb2, fleet_pb2, audit_pb2)
+                       template_pb2, tenant_pb2, fleet_pb2, audit_pb2, kept_pb2)
 shutil.rmtree(_GENERATED, ignore_errors=True)
 
-MODULES = [code_pb2, common_pb2, job_pb2, sandbox_pb2, snapshot_pb2, exec_pb2, file_pb2, port_pb2, template_pb2, tenant_pb2, fleet_pb2, audit_pb2]
+MODULES = [code_pb2, common_pb2, job_pb2, sandbox_pb2, snapshot_pb2, exec_pb2, file_pb2, port_pb2, template_pb2, tenant_pb2, fleet_pb2, audit_pb2, kept_pb2]
 
 
 def folder(name):
@@ -607,7 +609,8 @@ class Cluster:
         argv = [BUILD / "cloche-worker", "--scheduler", target or self.worker_endpoint, "--state-dir", state, "--paused-keys", self.dir / "keys", "--pause-on-stop=no",
                 "--template-dir", IMAGES, "--template-key", self.dir / "signing.pub", "--templates", self.templates,
                 "--instance", self.instance(n), "--warm", self.warm, "--slots", self.slots, "--vcpus", VCPUS, "--memory", MEMORY,
-                "--vm-uid-base", self.uid_base + n * 0x800, "--driver", "auto" if self.user else isolating_drivers(), *self.worker_args, *extra]
+                "--vm-uid-base", self.uid_base + n * 0x800, "--driver", "auto" if self.user else isolating_drivers(),
+                "--snapshot-cache", "" if self.user else SNAPSHOTS, *self.worker_args, *extra]
         p = Process(self, f"worker{n}", argv, self.worker_env, self.user)
         p.state_dir = state
         self.workers.append(p)

@@ -7,6 +7,7 @@
 #include "base/id.h"
 #include "proto/guest_frame.h"
 #include "worker/kept.h"
+#include "worker/sealed_file.h"
 #include "worker/spool.h"
 #include "worker/vm_state.h"
 
@@ -17,7 +18,7 @@ static void use_file(const Cloche__V1__SealedFile *m)
     struct rest_ticket ticket;
     CL_ASSERT(m->key.len == sizeof ticket.key && m->name[0] && m->name[0] != '.' &&
               !strchr(m->name, '/') && strlen(m->name) < TEMPLATE_FILE_MAX);
-    kept_ticket(m, &ticket);
+    sealed_file_ticket(m, &ticket);
     CL_ASSERT(memcmp(ticket.key, m->key.data, sizeof ticket.key) == 0 && ticket.bytes == m->bytes);
 }
 

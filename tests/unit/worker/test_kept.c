@@ -16,6 +16,7 @@
 #include "base/loop.h"
 #include "proto/guest_frame.h"
 #include "worker/kept.h"
+#include "worker/sealed_file.h"
 #include "worker/spool.h"
 #include "worker/vm_driver.h"
 
@@ -205,7 +206,7 @@ static const Cloche__V1__KeptSandbox *pass(enum cl_code want)
 static void check_ticket(const Cloche__V1__SealedFile *m, const struct rest_ticket *want)
 {
     struct rest_ticket got;
-    kept_ticket(m, &got);
+    sealed_file_ticket(m, &got);
     assert_memory_equal(&got, want, sizeof got);
 }
 

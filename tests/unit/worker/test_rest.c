@@ -467,7 +467,7 @@ static void test_a_memfd_of_others_stays_as_it_is(void **state)
     assert_int_equal(rest_seal(b.rest, &err), 0);
     int seals = fcntl(memory, F_GET_SEALS);
     rest_free(b.rest);
-    assert_int_equal(rest_new_of(b.loop, memory, MEMORY, &b.rest, &err), 0);
+    assert_int_equal(rest_new_of(b.loop, &(struct vm_rest){memory, -1}, MEMORY, &b.rest, &err), 0);
     assert_int_equal(rest_store(b.rest, "/tmp", on_done, &b, &err), 0);
     await_done(CL_OK);
     assert_int_equal(fcntl(memory, F_GET_SEALS), seals);
@@ -482,7 +482,7 @@ static void test_a_memfd_of_others_stays_as_it_is(void **state)
     b.rest = NULL;
     check_memory(memory);
     assert_int_equal(close(memory), 0);
-    assert_int_equal(rest_new_of(b.loop, memory, MEMORY, &b.rest, &err), -1);
+    assert_int_equal(rest_new_of(b.loop, &(struct vm_rest){memory, -1}, MEMORY, &b.rest, &err), -1);
     assert_int_equal(err.sys, EBADF);
 }
 

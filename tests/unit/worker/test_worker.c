@@ -446,14 +446,14 @@ static void test_a_snapshot_belongs_to_the_processor_that_its_guest_saw(void **s
     struct template a = {.memory_mib = 256, .vcpus = 1}, b = a, tcg = a;
     static const struct vm_driver kvm = {.name = "qemu/kvm"}, tcg_driver = {.name = "qemu/tcg"};
     struct template_maker maker = {.driver = &kvm, .vmm_build = "qemu 7", .cpu = "EPYC/1"};
-    template_compute_key(&a, &maker);
-    template_compute_key(&b, &maker);
+    template_compute_keys(&a, &maker);
+    template_compute_keys(&b, &maker);
     assert_string_equal(a.snapshot_key, b.snapshot_key);
     maker.cpu = "EPYC/2";
-    template_compute_key(&b, &maker);
+    template_compute_keys(&b, &maker);
     assert_string_not_equal(a.snapshot_key, b.snapshot_key);
     maker = (struct template_maker){.driver = &tcg_driver, .vmm_build = "qemu 7", .cpu = ""};
-    template_compute_key(&tcg, &maker);
+    template_compute_keys(&tcg, &maker);
     assert_string_not_equal(a.snapshot_key, tcg.snapshot_key);
 }
 
