@@ -28,6 +28,7 @@ struct row {
     struct rest_ticket tickets[2];
     Cloche__V1__KeptStream streams[2 * GUEST_STREAMS_MAX], *list[2 * GUEST_STREAMS_MAX];
     Cloche__V1__KeptExec *execs[KEPT_EXECS_MAX];
+    Cloche__V1__KeptSample samples[USAGE_MAX], *usage[USAGE_MAX];
 };
 
 /* protobuf-c has no word for what it only reads. */
@@ -95,6 +96,32 @@ static void fill_past(struct row *row, const struct guest_past *past)
     }
 }
 
+static void fill_sample(Cloche__V1__KeptSample *m, const struct usage_sample *s)
+{
+    cloche__v1__kept_sample__init(m);
+    m->at_unix_ns = s->at_ns;
+    m->span_ns = s->span_ns;
+    m->cpu_ns = s->cpu_ns;
+    m->memory_used = s->memory_used;
+    m->memory_cached = s->memory_cached;
+    m->memory_total = s->memory_total;
+    m->scratch_used = s->scratch_used;
+    m->scratch_total = s->scratch_total;
+    m->processes = s->processes;
+}
+
+static void fill_usage(struct row *row, const struct machine_kept *machine)
+{
+    row->m.usage = row->usage;
+    row->m.n_usage = machine->usage.n;
+    for (size_t i = 0; i < machine->usage.n; i++) {
+        fill_sample(&row->samples[i], &machine->usage.samples[i]);
+        row->usage[i] = &row->samples[i];
+    }
+    row->m.usage_open_ns = machine->usage_open_ns;
+    row->m.usage_cpu_ns = machine->usage_cpu_ns;
+}
+
 static void fill(struct row *row, const struct kept_source *s)
 {
     Cloche__V1__KeptSandbox *m = &row->m;
@@ -105,6 +132,7 @@ static void fill(struct row *row, const struct kept_source *s)
     fill_past(row, s->machine->past);
     fill_count(&row->watch, s->watch);
     fill_count(&row->network, s->network);
+    fill_usage(row, s->machine);
     m->version = KEPT_VERSION;
     m->assign = (Cloche__V1__Assign *)(uintptr_t)s->assign;
     m->image = &row->image;
@@ -301,7 +329,7 @@ static int check(const Cloche__V1__KeptSandbox *m, struct cl_err *err)
     if (strcmp(m->image->name, a->unit_id) != 0)
         return cl_fail(err, CL_E_INVALID, 0, "a record whose image is another's");
     if (m->next_stream == 0 || m->n_streams > CL_COUNT(((struct guest_past *)0)->streams) ||
-        !m->watch || !m->network)
+        !m->watch || !m->network || m->n_usage > USAGE_MAX)
         return cl_fail(err, CL_E_INVALID, 0, "a record with too much or too little of its past");
     return check_execs(m, err);
 }
@@ -330,6 +358,23 @@ void kept_past(const Cloche__V1__KeptSandbox *m, struct guest_past *ret_past)
                                                           .recv_credit = s->recv_credit,
                                                           .consumed = s->consumed};
     }
+}
+
+size_t kept_usage(const Cloche__V1__KeptSandbox *m, struct usage_sample *ret_samples)
+{
+    for (size_t i = 0; i < m->n_usage; i++) {
+        const Cloche__V1__KeptSample *s = m->usage[i];
+        ret_samples[i] = (struct usage_sample){.at_ns = s->at_unix_ns,
+                                               .span_ns = s->span_ns,
+                                               .cpu_ns = s->cpu_ns,
+                                               .memory_used = s->memory_used,
+                                               .memory_cached = s->memory_cached,
+                                               .memory_total = s->memory_total,
+                                               .scratch_used = s->scratch_used,
+                                               .scratch_total = s->scratch_total,
+                                               .processes = s->processes};
+    }
+    return m->n_usage;
 }
 
 void kept_watch(const Cloche__V1__KeptCount *m, struct watch *ret_watch)

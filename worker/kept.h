@@ -54,6 +54,8 @@ int kept_parse(const uint8_t *bytes, size_t n, struct cl_arena *arena,
 
 /* Parts of one that was parsed. */
 void kept_past(const Cloche__V1__KeptSandbox *m, struct guest_past *ret_past);
+/* Into USAGE_MAX samples. */
+size_t kept_usage(const Cloche__V1__KeptSandbox *m, struct usage_sample *ret_samples);
 void kept_watch(const Cloche__V1__KeptCount *m, struct watch *ret_watch);
 
 #endif

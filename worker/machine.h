@@ -30,6 +30,7 @@
 #include "worker/guest.h"
 #include "worker/seed.h"
 #include "worker/template.h"
+#include "worker/usage.h"
 #include "worker/vm_body.h"
 #include "worker/vm_net.h"
 
@@ -145,6 +146,9 @@ struct machine_kept {
     uint64_t flow; /* newest number of its network's flows */
     bool code_started;
     const char *unwatched;
+    struct usage usage;                   /* borrowed samples */
+    uint64_t usage_open_ns, usage_cpu_ns; /* of its last sample: how long before the rest, and CPU
+                                             time then */
     const struct guest_past *past;
     const struct machine_claim *claim; /* to restore it; its grant with its past */
 };

@@ -105,6 +105,7 @@ void machine_get_kept(const struct machine *m, struct machine_kept *ret_kept)
                                       .code_started = m->saved.code_started,
                                       .unwatched = m->unwatched,
                                       .past = m->rest_past};
+    machine_usage_keep(m, ret_kept);
     rest_get_ticket(m->rest, &ret_kept->image);
 }
 
@@ -187,7 +188,8 @@ int machine_restore(struct machine_host *host, const struct machine_kept *kept,
     struct machine *m;
     if (machine_conceive(&b, &m, err) < 0)
         return -1;
-    if (take_kept(m, kept, err) < 0 || machine_take_claim(m, kept->claim, err) < 0 ||
+    if (take_kept(m, kept, err) < 0 || machine_usage_restore(m, kept, err) < 0 ||
+        machine_take_claim(m, kept->claim, err) < 0 ||
         vm_state_save(host->state_dir, &m->saved, err) < 0 || /* of its cgroups */
         machine_open_guest(m, kept->past->next_stream, err) < 0) {
         machine_abort(m, err);

@@ -5,7 +5,6 @@
 
 #include "worker/machine.h"
 #include "worker/template_file.h"
-#include "worker/usage.h"
 #include "worker/vm_state.h"
 
 enum { MACHINE_PAST = 8 };
@@ -155,6 +154,10 @@ int machine_usage_init(struct machine *m, struct cl_err *err) CL_MUST;
 /* CLAIMED, for the first time or again; AT_REST. */
 void machine_usage_goes_on(struct machine *m);
 void machine_usage_rests(struct machine *m);
+/* AT_REST: the samples are borrowed; and from another process's. */
+void machine_usage_keep(const struct machine *m, struct machine_kept *ret_kept);
+int machine_usage_restore(struct machine *m, const struct machine_kept *kept,
+                          struct cl_err *err) CL_MUST;
 void machine_usage_take(struct machine *m, const Cloche__V1__GuestStats *stats);
 /* Its guest is gone. */
 void machine_usage_stop(struct machine *m);

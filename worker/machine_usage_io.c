@@ -65,6 +65,28 @@ void machine_usage_rests(struct machine *m)
     m->usage.rests_ns = cl_now_ns();
 }
 
+void machine_usage_keep(const struct machine *m, struct machine_kept *ret_kept)
+{
+    const struct machine_usage *u = &m->usage;
+    ret_kept->usage = u->series;
+    ret_kept->usage_open_ns = u->rests_ns - u->since_ns;
+    ret_kept->usage_cpu_ns = u->cpu_ns;
+}
+
+/* Of a release that kept none: it begins anew when it goes on. */
+int machine_usage_restore(struct machine *m, const struct machine_kept *kept, struct cl_err *err)
+{
+    struct machine_usage *u = &m->usage;
+    if (kept->usage.n == 0 && kept->usage_open_ns == 0)
+        return 0;
+    if (usage_copy(&u->series, &kept->usage, err) < 0)
+        return -1;
+    u->rests_ns = cl_now_ns();
+    u->since_ns = u->rests_ns - CL_MIN(kept->usage_open_ns, u->rests_ns - 1);
+    u->cpu_ns = kept->usage_cpu_ns;
+    return 0;
+}
+
 static void answer_queries(struct machine *m)
 {
     struct cl_list *queries = &m->usage.queries;

@@ -434,12 +434,16 @@ static int restore_machine(struct unit *u, const Cloche__V1__KeptSandbox *m, str
     struct guest_past open;
     struct net_grant grant;
     struct machine_claim claim;
+    struct usage_sample samples[USAGE_MAX];
     struct machine_kept kept = {.template = t,
                                 .name = m->image->name,
                                 .disk_bytes = m->disk_bytes,
                                 .cpu_ns = m->cpu_ns,
                                 .code_started = m->code_started,
                                 .unwatched = m->unwatched,
+                                .usage = {samples, kept_usage(m, samples), USAGE_MAX},
+                                .usage_open_ns = m->usage_open_ns,
+                                .usage_cpu_ns = m->usage_cpu_ns,
                                 .past = &open,
                                 .claim = &claim};
     kept_past(m, &open);

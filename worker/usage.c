@@ -35,6 +35,17 @@ static void make_room(struct usage *u)
     u->n -= from - kept;
 }
 
+int usage_copy(struct usage *u, const struct usage *from, struct cl_err *err)
+{
+    CL_ASSERT(u->n == 0 && from->n <= USAGE_MAX);
+    if (from->n > 0 &&
+        cl_grow(&u->samples, &u->room, from->n, USAGE_MAX, sizeof *u->samples, err) < 0)
+        return cl_wrap(err, "usage");
+    for (size_t i = 0; i < from->n; i++)
+        u->samples[u->n++] = from->samples[i];
+    return 0;
+}
+
 int usage_add(struct usage *u, const struct usage_sample *sample, struct cl_err *err)
 {
     struct usage_sample *last = u->n > 0 ? &u->samples[u->n - 1] : NULL;

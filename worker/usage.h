@@ -36,6 +36,8 @@ struct usage {
 };
 
 void usage_fini(struct usage *u);
+/* An empty one becomes as another, of at most USAGE_MAX samples. */
+int usage_copy(struct usage *u, const struct usage *from, struct cl_err *err) CL_MUST;
 /* NOMEM: it is as it was. */
 int usage_add(struct usage *u, const struct usage_sample *sample, struct cl_err *err) CL_MUST;
 

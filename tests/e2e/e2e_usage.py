@@ -87,6 +87,38 @@ def a_rest_is_no_time(c):
     b.kill()
 
 
+def next_worker(c):
+    up = len(c.scheduler.events("WORKER_UP"))
+    equal("the worker ends in order", c.worker.stop(), 0)
+    c.worker.start()
+    until(lambda: len(c.scheduler.events("WORKER_UP")) > up, 60)
+    c.await_ready(300)
+
+
+@suite.scenario
+def it_outlives_its_worker(c):
+    runs, rests = Box(c.admin), Box(c.admin)
+    for b in (runs, rests):
+        usage(c.admin, b.id)
+        b.exec("sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done")
+    before = {b: usage(c.admin, b.id).samples for b in (runs, rests)}
+    rests.exec("sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done")  # in no sample yet
+    rests.pause()
+    next_worker(c)
+    equal("one that is paused tells after its worker's end what it used before", list(usage(c.admin, rests.id).samples), list(before[rests]))
+    rests.resume()
+    check("one that ran goes on", until(lambda: runs.state() == "RUNNING", 60), runs.state())
+    for b, what in ((runs, "ran"), (rests, "was paused")):
+        samples, old = usage(c.admin, b.id).samples, before[b]
+        equal(f"one that {what} goes on with what it had", list(samples[:len(old) - 1]), list(old[:-1]))
+        check("… and has used more since", sum(s.cpu_ns for s in samples) > sum(s.cpu_ns for s in old), (samples, old))
+    samples, old = usage(c.admin, rests.id).samples, before[rests]
+    check("what was in no sample when it was paused is in the next", sum(s.cpu_ns for s in samples) > 1.5 * sum(s.cpu_ns for s in old), (samples, old))
+    check("… and the time without a worker is in none", sum(s.span_ns for s in samples) < samples[-1].at.unix_ns - old[0].at.unix_ns + old[0].span_ns, samples)
+    for b in (runs, rests):
+        b.kill()
+
+
 @suite.scenario
 def a_guest_that_does_not_answer(c):
     b = Box(c.admin)
@@ -128,4 +160,4 @@ def who_may(c):
 
 
 if __name__ == "__main__":
-    suite.main(templates="base,python")
+    suite.main(templates="base,python", worker_args=("--pause-on-stop=yes",))

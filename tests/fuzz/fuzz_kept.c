@@ -78,6 +78,8 @@ static void use(const Cloche__V1__KeptSandbox *m)
     use_count(m->network);
     kept_past(m, &past);
     CL_ASSERT(past.n <= CL_COUNT(past.streams) && past.next_stream > 0);
+    struct usage_sample samples[USAGE_MAX];
+    CL_ASSERT(kept_usage(m, samples) <= USAGE_MAX);
     CL_ASSERT(m->n_execs <= KEPT_EXECS_MAX);
     for (size_t i = 0; i < m->n_execs; i++)
         use_exec(&past, m->execs[i]);

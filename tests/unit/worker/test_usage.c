@@ -96,12 +96,38 @@ static void test_no_memory(void **state)
     usage_fini(&u);
 }
 
+static void test_a_copy_goes_on(void **state)
+{
+    (void)state;
+    enum { N = 7 };
+    struct usage u = {0}, copy = {0}, none = {0};
+    struct cl_err err = {0};
+    for (uint64_t i = 0; i < N; i++) {
+        struct usage_sample s = sample(5000);
+        s.cpu_ns = i;
+        add(&u, s);
+    }
+    assert_int_equal(usage_copy(&copy, &none, &err), 0);
+    assert_int_equal(copy.n, 0);
+    cl_test_fail_alloc(0);
+    assert_int_equal(usage_copy(&copy, &u, &err), -1);
+    cl_test_fail_alloc(-1);
+    assert_int_equal(usage_copy(&copy, &u, &err), 0);
+    assert_int_equal(copy.n, N);
+    assert_memory_equal(copy.samples, u.samples, N * sizeof *u.samples);
+    usage_fini(&u);
+    add(&copy, sample(5000));
+    assert_int_equal(copy.n, N + 1);
+    usage_fini(&copy);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_series),
         cmocka_unit_test(test_asked_often),
         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_a_copy_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
