@@ -53,7 +53,6 @@ static struct bench {
         char id[CL_ID_MAX];
     } execs[KEPT_EXECS_MAX];
     Cloche__V1__KeptExec *list[KEPT_EXECS_MAX];
-    struct usage_sample samples[USAGE_MAX];
     struct kept_source source;
     struct cl_buf bytes; /* printed */
     struct cl_err err;
@@ -141,13 +140,7 @@ static void fill_machine(void)
         .flow = 12,
         .code_started = true,
         .unwatched = "switched off",
-        .usage = {b.samples, USAGE_MAX, USAGE_MAX},
-        .usage_open_ns = 81,
-        .usage_cpu_ns = 82,
         .past = &b.past};
-    for (uint64_t i = 0; i < USAGE_MAX; i++)
-        b.samples[i] = (struct usage_sample){i << 55, i,      i << 1, i << 2,     i << 3,
-                                             i << 4,  i << 5, i << 6, (uint32_t)i};
     for (size_t i = 0; i < REST_KEY; i++)
         b.machine.image.key[i] = (uint8_t)(200 + i);
 }
@@ -280,26 +273,6 @@ static void check_past(const Cloche__V1__KeptSandbox *m)
     }
 }
 
-static void check_usage(const Cloche__V1__KeptSandbox *m)
-{
-    struct usage_sample got[USAGE_MAX];
-    assert_int_equal(kept_usage(m, got), USAGE_MAX);
-    for (size_t i = 0; i < USAGE_MAX; i++) {
-        const struct usage_sample *want = &b.samples[i];
-        assert_int_equal(got[i].at_ns, want->at_ns);
-        assert_int_equal(got[i].span_ns, want->span_ns);
-        assert_int_equal(got[i].cpu_ns, want->cpu_ns);
-        assert_int_equal(got[i].memory_used, want->memory_used);
-        assert_int_equal(got[i].memory_cached, want->memory_cached);
-        assert_int_equal(got[i].memory_total, want->memory_total);
-        assert_int_equal(got[i].scratch_used, want->scratch_used);
-        assert_int_equal(got[i].scratch_total, want->scratch_total);
-        assert_int_equal(got[i].processes, want->processes);
-    }
-    assert_int_equal(m->usage_open_ns, 81);
-    assert_int_equal(m->usage_cpu_ns, 82);
-}
-
 static void test_what_is_printed_comes_back(void **state)
 {
     (void)state;
@@ -312,7 +285,6 @@ static void test_what_is_printed_comes_back(void **state)
     check_past(m);
     check_watch(m->watch, &b.watch);
     check_watch(m->network, &b.network);
-    check_usage(m);
     assert_int_equal(m->disk_bytes, b.machine.disk_bytes);
     assert_int_equal(m->scratch_bytes, b.machine.scratch_bytes);
     assert_int_equal(m->cpu_ns, b.machine.cpu_ns);
@@ -960,21 +932,6 @@ static void test_too_many_commands_are_refused(void **state)
     assert_string_equal(b.err.text, "a record of 257 commands");
 }
 
-static void add_one_sample_too_many(Cloche__V1__KeptSandbox *m)
-{
-    static Cloche__V1__KeptSample *list[USAGE_MAX + 1];
-    for (size_t i = 0; i < CL_COUNT(list); i++)
-        list[i] = m->usage[0];
-    m->usage = list;
-    m->n_usage = CL_COUNT(list);
-}
-
-static void test_too_many_samples_are_refused(void **state)
-{
-    (void)state;
-    refuse(add_one_sample_too_many, CL_E_INVALID);
-}
-
 /* --- bytes --------------------------------------------------------------------------------------
  */
 
@@ -982,8 +939,6 @@ static void test_too_many_samples_are_refused(void **state)
 static void test_a_record_that_was_cut_is_refused(void **state)
 {
     (void)state;
-    enum { SAMPLES = 3 };
-    b.machine.usage.n = SAMPLES;
     (void)pass(CL_OK);
     size_t whole = b.bytes.len, refused = 0;
     for (size_t n = 0; n < whole; n++) {
@@ -995,8 +950,8 @@ static void test_a_record_that_was_cut_is_refused(void **state)
         refused += kept_parse(bytes, n, b.arena, &m, NULL) < 0;
         free(bytes);
     }
-    /* But behind `network`, the last that must be there, are six that may be 0, and samples. */
-    assert_int_equal(refused, whole - 6 - SAMPLES);
+    /* But behind `network`, the last that must be there, are four that may be 0. */
+    assert_int_equal(refused, whole - 4);
     (void)parse(b.bytes.data, 0, CL_E_UNIMPL);
     (void)parse(b.bytes.data, whole / 2, CL_E_INVALID);
 }
@@ -1034,7 +989,6 @@ int main(void)
         TEST(test_commands_that_would_be_refused_are_left_out),
         TEST(test_commands_that_cannot_be_are_refused),
         TEST(test_too_many_commands_are_refused),
-        TEST(test_too_many_samples_are_refused),
         TEST(test_a_record_that_was_cut_is_refused),
         TEST(test_bytes_that_are_no_record_are_refused),
     };
