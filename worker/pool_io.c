@@ -44,6 +44,7 @@ struct spare {
     struct flavour *flavour; /* borrowed */
     struct machine *machine; /* borrowed from its own life: on_end tells */
     bool parked;
+    bool is_of_cache; /* its snapshot is */
 };
 
 struct pool_claim {
@@ -169,15 +170,6 @@ static void spare_ready(void *arg)
     f->pool->changed(f->pool->arg);
 }
 
-/* None of its clones has come up: the next try boots. */
-static void distrust(struct flavour *f)
-{
-    log_event(LOG_SNAPSHOT_BAD, "template=%s key=%.16s text='no clone of it comes up'",
-              f->template->m.name, f->template->snapshot_key);
-    snapshot_cache_forget(f->pool->options.cache, f->template);
-    f->state = FLAVOUR_FAILED;
-}
-
 static void note_failure(struct flavour *f, const struct cl_err *why)
 {
     if (f->pool->stopping)
@@ -188,11 +180,29 @@ static void note_failure(struct flavour *f, const struct cl_err *why)
     f->not_before_ns = cl_now_ns() + (uint64_t)f->failures * RETRY_MS * CL_NS_PER_MS;
     log_event(LOG_POOL_FAILED, "template=%s try=%d text='%s'", f->template->m.name, f->failures,
               why->text);
-    if (f->state == FLAVOUR_READY && f->is_from_cache && !f->is_proven)
-        distrust(f);
     if (has_given_up(f))
         give_up(f, why);
     kick(f->pool); /* its turn sets the timer for the next try */
+}
+
+/* None of its clones has come up: it is booted, and that has all its tries. */
+static void distrust(struct flavour *f, const struct cl_err *why)
+{
+    if (f->state != FLAVOUR_READY || !f->is_from_cache || f->pool->stopping)
+        return; /* of one that is distrusted already */
+    log_event(LOG_SNAPSHOT_BAD, "template=%s key=%.16s text='no clone of it comes up: %s'",
+              f->template->m.name, f->template->snapshot_key, why->text);
+    snapshot_cache_forget(f->pool->options.cache, f->template);
+    f->state = FLAVOUR_FAILED;
+    kick(f->pool);
+}
+
+static void note_spare_failure(struct flavour *f, bool is_of_cache, const struct cl_err *why)
+{
+    if (is_of_cache && !f->is_proven)
+        distrust(f, why);
+    else
+        note_failure(f, why);
 }
 
 static void spare_end(void *arg, const struct cl_err *why)
@@ -201,7 +211,7 @@ static void spare_end(void *arg, const struct cl_err *why)
     struct flavour *f = s->flavour;
     if (!s->parked) {
         forget_start(f);
-        note_failure(f, why);
+        note_spare_failure(f, s->is_of_cache, why);
     } else {
         f->n_parked--;
         kick(f->pool);
@@ -222,12 +232,13 @@ static void start_spare(struct flavour *f)
     if (!s)
         return;
     s->flavour = f;
+    s->is_of_cache = f->is_from_cache;
     /* Somebody waits: hand it over as it comes.  Otherwise warm it up, it has the time. */
     bool warm = cl_list_empty(&f->claims);
     if (machine_start(p->options.host, f->template, VM_CLONE, warm, &events, s, &s->machine, &err) <
         0) {
         cl_free(s);
-        note_failure(f, &err);
+        note_spare_failure(f, f->is_from_cache, &err);
         return;
     }
     cl_list_push(&f->spares, &s->link);
@@ -396,7 +407,7 @@ static void work_on(struct flavour *f)
     /* Refill only when no claim of any flavour is kept waiting by it. */
     if (want == 0 && p->n_claims == 0 && cl_now_ns() >= p->refill_from_ns)
         want = f->keep > f->n_parked ? f->keep - f->n_parked : 0;
-    while (f->n_starting < want && p->n_starting < p->options.starts &&
+    while (f->state == FLAVOUR_READY && f->n_starting < want && p->n_starting < p->options.starts &&
            cl_now_ns() >= f->not_before_ns)
         start_spare(f);
 }

@@ -393,10 +393,7 @@ static int give_to_template(struct job *j, struct cl_err *err)
     t->dials = r->dials;
     t->holds = r->holds;
     t->cell_env = r->cell_env;
-    if (t->driver->adopt && t->driver->adopt(t, err) < 0)
-        return -1;
-    t->sealed = true;
-    return 0;
+    return t->driver->adopt && t->driver->adopt(t, err) < 0 ? -1 : template_seal(t, err);
 }
 
 static void finish_load(struct job *j, const struct cl_err *err)

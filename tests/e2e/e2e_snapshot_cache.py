@@ -155,6 +155,7 @@ def who_may_use_it(c):
     only_base(c)
     first = records()
     equal("a worker that does not let guests be watched boots", start_again(c, ["--guest-events=no"]), all_from("boot"))
+    records(2)
     other = c.dir / "worker-of-another-build"
     shutil.copy(BUILD / "cloche-worker", other)
     with open(other, "ab") as f:

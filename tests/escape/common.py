@@ -38,10 +38,31 @@ def fds(pid, needle):
     return found
 
 
+def names(c):
+    """Of the memory files of its worker's snapshot, RAM and state, by how it came about."""
+    return {"boot": ("cloche-ram", "cloche-state"), "cache": ("rest-memory", "rest-state")}[c.worker.events("TEMPLATE_READY")[-1]["from"]]
+
+
+def await_cache(c):
+    """The snapshot is left for later workers, and this one reads it no more."""
+    return harness.until(lambda: [p for p in (c.worker.state_dir / "snapshots").rglob("*") if len(p.name) == 64], 60)
+
+
+def next_worker(c):
+    """One that reads the snapshot that the one before it left."""
+    await_cache(c)
+    c.worker.stop()
+    seen = len(c.worker.events("TEMPLATE_READY"))
+    c.worker.start()
+    harness.until(lambda: len(c.worker.events("TEMPLATE_READY")) > seen, 120)
+    c.await_ready()
+    return names(c) == ("rest-memory", "rest-state")
+
+
 def digests(c):
     """SHA-256 of the template's RAM and state, read through the worker's own fds."""
     found = {}
-    for needle in ("cloche-ram", "cloche-state"):
+    for needle in names(c):
         for n in fds(c.worker.pid, needle):
             with open(f"/proc/{c.worker.pid}/fd/{n}", "rb") as f:
                 found[needle, n] = hashlib.file_digest(f, "sha256").hexdigest()

@@ -8,7 +8,7 @@ import errno
 import os
 import signal
 
-from common import digests, fds, harness, inject, probe
+from common import await_cache, digests, fds, harness, inject, names, next_worker, probe
 
 suite = harness.Suite("monitor-calls")
 check, equal = suite.check, suite.equal
@@ -28,11 +28,12 @@ def has_ended(c, box):
 
 @suite.scenario
 def what_is_allowed(c):
+    check("the snapshot is stored", await_cache(c))
     before = digests(c)
     box, pid = clone_of(c)
     check("there is a snapshot, and a clone of it that runs", pid and len(before) >= 2, (pid, before))
     equal("it is our own monitor", os.path.basename(os.readlink(f"/proc/{pid}/exe")), "cloche-vmm")
-    files = {**fds(pid, "cloche-ram"), **fds(pid, "cloche-state"), **fds(pid, "rootfs.img")}
+    files = {**fds(pid, names(c)[0]), **fds(pid, names(c)[1]), **fds(pid, "rootfs.img")}
     check("it has files of the template open", files, os.listdir(f"/proc/{pid}/fd"))
     for fd, name in files.items():
         for call, args in (("pwrite64", (fd, "=poison", 6, 4096)), ("ftruncate", (fd, 4096))):
@@ -43,6 +44,12 @@ def what_is_allowed(c):
     f = harness.follow(c.admin.execs.Attach(harness.pb.AttachRequest(sandbox_id=box, exec_id=exec_id), timeout=20))
     equal("the clone goes on as before", bytes(f.out), b"alive\n")
     c.admin.sandboxes.Kill(harness.pb.KillRequest(sandbox_id=box))
+
+
+@suite.scenario
+def what_is_allowed_of_the_cache(c):
+    check("the next worker reads the snapshot", next_worker(c))
+    what_is_allowed(c)
 
 
 @suite.scenario
@@ -67,4 +74,4 @@ if __name__ == "__main__":
     driver = probe()["driver"]
     if driver.startswith("qemu/"):
         harness.skip(f"cloche-vmm runs nothing here: {driver}")
-    suite.main(worker_args=("--driver", driver))
+    suite.main(worker_args=("--driver", driver, "--snapshot-cache", ""))

@@ -145,7 +145,7 @@ static void check_file(int fd, const char *text)
     assert_int_equal(page[RUN - 1], text[0]);
     assert_int_equal(pread(fd, page, 1, 0), 1);
     assert_int_equal(page[0], 0);
-    assert_int_equal(pwrite(fd, "x", 1, 0), -1); /* sealed */
+    assert_int_equal(pwrite(fd, "x", 1, 0), -1);
 }
 
 /* --- the folder ---------------------------------------------------------------------------------
@@ -281,6 +281,9 @@ static void test_it_comes_back_as_it_was(void **state)
     check_file(t->ram_fd, "ram");
     check_file(t->state_fd, "state");
     check_file(t->disk_fd, "disk");
+    const int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+    assert_int_equal(fcntl(t->ram_fd, F_GET_SEALS), seals);
+    assert_int_equal(fcntl(t->state_fd, F_GET_SEALS), seals);
     assert_true(t->sealed && t->dials && t->cell_env && !t->holds);
     assert_int_equal(b.adopted, 1);
     let_go(t);
