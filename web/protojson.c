@@ -152,12 +152,13 @@ static int read_message(const json_t *v, const ProtobufCFieldDescriptor *f, stru
     return rc;
 }
 
+/* The switches over types are by number: our messages have none of the others (protojson_can()). */
 static int read_value(const json_t *v, const ProtobufCFieldDescriptor *f, struct cl_buf *out,
                       struct cl_err *err)
 {
     uint64_t number = 0;
     int rc = 0;
-    switch (f->type) {
+    switch ((int)f->type) {
     case PROTOBUF_C_TYPE_MESSAGE:
         return read_message(v, f, out, err);
     case PROTOBUF_C_TYPE_STRING:
@@ -185,14 +186,6 @@ static int read_value(const json_t *v, const ProtobufCFieldDescriptor *f, struct
     case PROTOBUF_C_TYPE_INT64:
         rc = read_signed(v, INT64_MIN, INT64_MAX, &number, err);
         break;
-    case PROTOBUF_C_TYPE_SINT32:
-    case PROTOBUF_C_TYPE_SINT64:
-    case PROTOBUF_C_TYPE_FIXED32:
-    case PROTOBUF_C_TYPE_FIXED64:
-    case PROTOBUF_C_TYPE_SFIXED32:
-    case PROTOBUF_C_TYPE_SFIXED64:
-    case PROTOBUF_C_TYPE_FLOAT:
-    case PROTOBUF_C_TYPE_DOUBLE:
     default:
         return cl_fail(err, CL_E_UNIMPL, 0, "no JSON for this type");
     }
@@ -316,7 +309,7 @@ static json_t *write_bytes(const ProtobufCBinaryData *bytes)
 static json_t *write_value(const ProtobufCFieldDescriptor *f, const void *at)
 {
     int64_t i;
-    switch (f->type) {
+    switch ((int)f->type) {
     case PROTOBUF_C_TYPE_MESSAGE:
         return protojson_write(*(const ProtobufCMessage *const *)at);
     case PROTOBUF_C_TYPE_STRING:
@@ -336,14 +329,6 @@ static json_t *write_value(const ProtobufCFieldDescriptor *f, const void *at)
     case PROTOBUF_C_TYPE_INT64:
         i = *(const int64_t *)at;
         return decimal(i < 0, i < 0 ? -(uint64_t)i : (uint64_t)i);
-    case PROTOBUF_C_TYPE_SINT32:
-    case PROTOBUF_C_TYPE_SINT64:
-    case PROTOBUF_C_TYPE_FIXED32:
-    case PROTOBUF_C_TYPE_FIXED64:
-    case PROTOBUF_C_TYPE_SFIXED32:
-    case PROTOBUF_C_TYPE_SFIXED64:
-    case PROTOBUF_C_TYPE_FLOAT:
-    case PROTOBUF_C_TYPE_DOUBLE:
     default:
         return json_null();
     }
@@ -355,7 +340,7 @@ static bool is_default(const ProtobufCFieldDescriptor *f, const ProtobufCMessage
     const void *quantifier = (const char *)msg + f->quantifier_offset;
     if (is_oneof(f))
         return *(const uint32_t *)quantifier != f->id;
-    switch (f->type) {
+    switch ((int)f->type) {
     case PROTOBUF_C_TYPE_MESSAGE:
         return !*(const void *const *)at;
     case PROTOBUF_C_TYPE_STRING:
@@ -365,18 +350,6 @@ static bool is_default(const ProtobufCFieldDescriptor *f, const ProtobufCMessage
     case PROTOBUF_C_TYPE_UINT64:
     case PROTOBUF_C_TYPE_INT64:
         return *(const uint64_t *)at == 0;
-    case PROTOBUF_C_TYPE_BOOL:
-    case PROTOBUF_C_TYPE_ENUM:
-    case PROTOBUF_C_TYPE_UINT32:
-    case PROTOBUF_C_TYPE_INT32:
-    case PROTOBUF_C_TYPE_SINT32:
-    case PROTOBUF_C_TYPE_SINT64:
-    case PROTOBUF_C_TYPE_FIXED32:
-    case PROTOBUF_C_TYPE_FIXED64:
-    case PROTOBUF_C_TYPE_SFIXED32:
-    case PROTOBUF_C_TYPE_SFIXED64:
-    case PROTOBUF_C_TYPE_FLOAT:
-    case PROTOBUF_C_TYPE_DOUBLE:
     default:
         return *(const uint32_t *)at == 0;
     }
@@ -385,7 +358,7 @@ static bool is_default(const ProtobufCFieldDescriptor *f, const ProtobufCMessage
 /* How far one element of a repeated field is from the next. */
 static size_t size_of(ProtobufCType type)
 {
-    switch (type) {
+    switch ((int)type) {
     case PROTOBUF_C_TYPE_MESSAGE:
     case PROTOBUF_C_TYPE_STRING:
         return sizeof(void *);
@@ -399,14 +372,6 @@ static size_t size_of(ProtobufCType type)
     case PROTOBUF_C_TYPE_UINT32:
     case PROTOBUF_C_TYPE_INT32:
         return sizeof(uint32_t);
-    case PROTOBUF_C_TYPE_SINT32:
-    case PROTOBUF_C_TYPE_SINT64:
-    case PROTOBUF_C_TYPE_FIXED32:
-    case PROTOBUF_C_TYPE_FIXED64:
-    case PROTOBUF_C_TYPE_SFIXED32:
-    case PROTOBUF_C_TYPE_SFIXED64:
-    case PROTOBUF_C_TYPE_FLOAT:
-    case PROTOBUF_C_TYPE_DOUBLE:
     default:
         return 0; /* none that protojson_can() */
     }

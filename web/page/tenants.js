@@ -29,7 +29,7 @@ const tenantLink = (name) => cell(name, el("a", { href: `#/tenant/${name}` }, na
 
 // --- all of them --------------------------------------------------------------------------------
 
-// make: {button, doing} of app.js
+// make: {button, doing, fail} of app.js
 export const tenants = ({ doing }) => () => {
   const name = el("input", { name: "tenant", "aria-label": "name", placeholder: "a name", pattern: "[a-z][a-z0-9\\-]{0,62}", autocomplete: "off", required: true });
   const list = table("Tenants", [
