@@ -8,9 +8,9 @@
 #include "mcp/port_url.h"
 
 extern const uint8_t web_index_html[], web_style_css[], web_app_js[], web_audit_js[],
-    web_tenants_js[], web_api_js[], web_dom_js[];
+    web_tenants_js[], web_shell_js[], web_screen_js[], web_api_js[], web_dom_js[];
 extern const size_t web_index_html_size, web_style_css_size, web_app_js_size, web_audit_js_size,
-    web_tenants_js_size, web_api_js_size, web_dom_js_size;
+    web_tenants_js_size, web_shell_js_size, web_screen_js_size, web_api_js_size, web_dom_js_size;
 
 bool web_page_find(const char *path, struct web_page *ret)
 {
@@ -26,6 +26,8 @@ bool web_page_find(const char *path, struct web_page *ret)
         {"/dashboard/app.js", {script, web_app_js, web_app_js_size}},
         {"/dashboard/audit.js", {script, web_audit_js, web_audit_js_size}},
         {"/dashboard/tenants.js", {script, web_tenants_js, web_tenants_js_size}},
+        {"/dashboard/shell.js", {script, web_shell_js, web_shell_js_size}},
+        {"/dashboard/screen.js", {script, web_screen_js, web_screen_js_size}},
         {"/dashboard/api.js", {script, web_api_js, web_api_js_size}},
         {"/dashboard/dom.js", {script, web_dom_js, web_dom_js_size}},
     };

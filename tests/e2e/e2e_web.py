@@ -5,6 +5,8 @@ import http.client
 import json
 import os
 import pathlib
+import random
+import re
 import shutil
 import subprocess
 import tempfile
@@ -207,6 +209,15 @@ def its_address(c):
 
 
 @suite.scenario
+def the_terminals_screen(c):
+    module = c.dir / "screen.mjs"
+    module.write_bytes(Http(c).ask("GET", "/dashboard/screen.js")[2])
+    for seed in (1, random.randrange(1 << 30)):
+        done = subprocess.run([NODE, HERE / "web_screen.mjs", module], capture_output=True, text=True, timeout=soon(60), env={**os.environ, "SEED": str(seed)})
+        check(f"what programs send is on the screen as it should (seed {seed})", done.returncode == 0 and "0 failed" in done.stdout, done.stdout + done.stderr)
+
+
+@suite.scenario
 def in_a_browser(c):
     c.add_reader()
     tenant = c.tenant("browser", ("run", "read", "audit"))
@@ -224,6 +235,10 @@ def in_a_browser(c):
     check("… of either stream, with its end", "to-err" in seen["output"] and seen["exit"].strip() == "exit 3", seen)
     equal("… nothing of it became an element, or ran", (seen["elements"], seen["title"]), (0, "Cloche"))
     check("its commands are listed", "printf" in seen["command"], seen["command"])
+    check("a terminal has a shell in it, as wide as it is", "\nxterm-256color truecolor\n" in seen["terminal"] and any(re.fullmatch(r"\d\d \d\d+", line) for line in seen["terminal"].splitlines()), seen["terminal"])
+    equal("… what it says is text, in its colors", ("<img src=x onerror=alert(1)>" in seen["terminal"], seen["terminalElements"], seen["red"].startswith("<img")), (True, 0, True))
+    check("… and what has left the screen is above it", seen["scrolled"])
+    check("… its shells end with it: when they are told to, and when the page is left", "exit 4" in seen["shells"] and len(seen["shells"]) == 3, seen["shells"])
     equal("a file goes up and comes down as it was", seen["file"], ["a b.bin", True])
     equal("… and folders are walked", seen["folder"], "/home")
     equal("a server in it is one click away, and knows no key", seen["served"], ["served", 0])

@@ -2,6 +2,7 @@
 import { ApiError, call, config, follow, key, upload } from "./api.js";
 import { audit, happened, mayRead } from "./audit.js";
 import { mayManage, tenant, tenants } from "./tenants.js";
+import { shell as shellIn } from "./shell.js";
 import { between, bytes, cell, chart, el, outcome, seconds, since, table, until, word } from "./dom.js";
 
 const EVERY_MS = 2000; // how often what is shown is asked for, while the page is seen
@@ -48,7 +49,7 @@ const badge = (text) => {
 
 // --- output of a command ------------------------------------------------------------------------
 
-function terminal() {
+function printout() {
   const node = el("pre.output", { tabindex: 0 });
   const decoders = {};
   let shown = 0;
@@ -214,7 +215,7 @@ function workers() {
 const facts = (pairs) => el("dl", {}, ...pairs.flatMap(([name, value]) => (value ? [el("dt", {}, name), el("dd", {}, value)] : [])));
 
 function follower(method, message) {
-  const screen = terminal();
+  const screen = printout();
   const stop = new AbortController();
   const done = follow(method, message, (event) => {
     if (event.output) screen.add(event.output);
@@ -294,7 +295,7 @@ function ports(id) {
 function sandbox(id) {
   const head = el("p.row"), about = el("div"), charts = el("div.charts"), outputs = el("div");
   const line = el("input", { name: "command", "aria-label": "command", placeholder: "a shell command", autocomplete: "off", spellcheck: "false", required: true });
-  const followers = [];
+  const followers = [], terminal = shellIn(id, fail);
   let known = "";
 
   function watch(execId) {
@@ -322,7 +323,7 @@ function sandbox(id) {
       line.select();
       watch(execId);
     }),
-  }, line, el("button.primary", { type: "submit" }, "Run"));
+  }, line, el("button.primary", { type: "submit" }, "Run"), button("Terminal", () => { terminal.open(); }));
 
   function showUsage(samples, vcpus) {
     const loads = samples.map((s) => Number(s.cpuNs ?? 0) / Number(s.spanNs || 1));
@@ -333,13 +334,13 @@ function sandbox(id) {
   }
 
   return {
-    node: el("section", {}, el("header", {}, el("h2", {}, id), head), about, charts, run, outputs, commands.node, files(id), ports(id),
+    node: el("section", {}, el("header", {}, el("h2", {}, id), head), about, charts, run, terminal.node, outputs, commands.node, files(id), ports(id),
       mayRead(who) ? happened(id, button) : null),
     async refresh(tick = 0) {
       const { sandbox: box } = await call("SandboxService/Get", { sandboxId: id });
       const state = stateOf(box);
       if (known !== state) head.replaceChildren(badge(state), sandboxActions(box));
-      line.disabled = run.lastChild.disabled = state === "ended";
+      [...run.elements].forEach((field) => { field.disabled = state === "ended"; });
       known = state;
       about.replaceChildren(facts([
         ["Template", box.template], ["Guest", `${box.driver ?? ""} · ${word(box.guestSeparation, "GUEST_SEPARATION_")}`],
@@ -353,7 +354,7 @@ function sandbox(id) {
       const { samples = [], vcpus } = await call("SandboxService/Usage", { unitId: id });
       showUsage(samples, vcpus);
     },
-    leave: () => followers.forEach((f) => f.leave()),
+    leave: () => [terminal, ...followers].forEach((f) => f.leave()),
   };
 }
 
