@@ -15,8 +15,8 @@ void snapshot_record_key(const struct template *t, const struct snapshot_recipe 
 {
     char text[512];
     uint8_t digest[32];
-    int n = snprintf(text, sizeof text, "1%c%s%c%s%c%s%c%d", 0, t->boot_key, 0, t->monitor.sha256,
-                     0, recipe->worker, 0, recipe->watch);
+    int n = snprintf(text, sizeof text, "1%c%s%c%s%c%s%c%s%c%d", 0, t->boot_key, 0, t->m.sha256, 0,
+                     t->monitor.sha256, 0, recipe->worker, 0, recipe->watch);
     CL_ASSERT(n > 0 && (size_t)n < sizeof text);
     CL_ASSERT(EVP_Digest(text, (size_t)n, digest, NULL, EVP_sha256(), NULL) == 1);
     cl_hex(digest, sizeof digest, ret_key);

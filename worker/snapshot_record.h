@@ -37,7 +37,8 @@ struct snapshot_record {
     bool dials, holds, cell_env;
 };
 
-/* Over all that has to be the same where it is used: SHA-256, in hex. */
+/* Over all that has to be the same where it is used: SHA-256, in hex.  The manifest is in it as a
+ * whole, for an image's key is what its builder says. */
 void snapshot_record_key(const struct template *t, const struct snapshot_recipe *recipe,
                          char ret_key[static TEMPLATE_HEX]);
 int snapshot_record_print(struct snapshot_record *record, struct cl_buf *out,

@@ -289,6 +289,13 @@ static int open_checked(int dir, const char *file, const char *want, const struc
     return 0;
 }
 
+static void digest_of(const void *bytes, size_t n, char ret_hex[static TEMPLATE_HEX])
+{
+    uint8_t raw[32];
+    CL_ASSERT(EVP_Digest(bytes, n, raw, NULL, EVP_sha256(), NULL) == 1);
+    cl_hex(raw, sizeof raw, ret_hex);
+}
+
 static int read_manifest(int dir, const char *public_key, struct template_manifest *m,
                          struct cl_err *err)
 {
@@ -302,6 +309,8 @@ static int read_manifest(int dir, const char *public_key, struct template_manife
         rc = verify_signature(public_key, &text, &sig, err);
     if (rc == 0)
         rc = template_parse((const char *)text.data, text.len, m, err);
+    if (rc == 0)
+        digest_of(text.data, text.len, m->sha256);
     cl_buf_fini(&text);
     cl_buf_fini(&sig);
     return rc;
@@ -317,9 +326,7 @@ static void compute_key(const struct template *t, const struct template_maker *m
                      maker->vmm_build, 0, maker->cpu, 0, (unsigned long long)tsc_khz, 0,
                      t->memory_mib, 0, t->vcpus, 0, t->m.cmdline);
     CL_ASSERT(n > 0 && (size_t)n < sizeof text);
-    uint8_t digest[32];
-    CL_ASSERT(EVP_Digest(text, (size_t)n, digest, NULL, EVP_sha256(), NULL) == 1);
-    cl_hex(digest, sizeof digest, ret_key);
+    digest_of(text, (size_t)n, ret_key);
 }
 
 void template_compute_keys(struct template *t, const struct template_maker *maker)

@@ -54,6 +54,7 @@ struct template_context {
 
 /* What the manifest says. */
 struct template_manifest {
+    char sha256[TEMPLATE_HEX]; /* of its text, by template_open() */
     char name[TEMPLATE_NAME_MAX];
     char image_key[TEMPLATE_HEX];
     char verity_root[TEMPLATE_HEX];

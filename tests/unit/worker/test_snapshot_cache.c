@@ -320,6 +320,10 @@ static void test_of_what_it_depends_on(void **state)
     (void)snprintf(t->monitor.sha256, sizeof t->monitor.sha256, "another");
     assert_int_equal(load(t), CL_E_NOTFOUND);
     let_go(t);
+    t = template_of("one");
+    (void)snprintf(t->m.sha256, sizeof t->m.sha256, "of other files");
+    assert_int_equal(load(t), CL_E_NOTFOUND);
+    let_go(t);
     assert_int_equal(load_of("one"), CL_OK);
 }
 
