@@ -79,8 +79,7 @@ export function shell(sandboxId, fail) {
   const glass = el("div.glass", {}, before, rows, end), probe = el("span.probe", {}, "M".repeat(20));
   const node = el("div.terminal", { hidden: true }, glass, keys, probe);
   const nodes = new WeakMap(); // of lines
-  const decoder = { now: null };
-  let screen = null, stop = null, execId = "", waits = "", isSending = false, frame = 0;
+  let screen = null, decoder = null, stop = null, execId = "", waits = "", isSending = false, frame = 0;
 
   async function send(text) {
     if (!execId || waits.length + text.length > INPUT_MAX) return;
@@ -160,7 +159,7 @@ export function shell(sandboxId, fail) {
     before.replaceChildren();
     const now = size();
     screen = new Screen(now.rows, now.columns, send);
-    decoder.now = new TextDecoder();
+    decoder = new TextDecoder();
     try {
       const command = { argv: SHELL, pty: now, openStdin: true, timeoutNs: LIFE_NS, env: [{ name: "COLORTERM", value: "truecolor" }] };
       ({ execId } = await call("ExecService/Start", { sandboxId, command, killOnDisconnect: true }));
@@ -175,7 +174,7 @@ export function shell(sandboxId, fail) {
     await follow("ExecService/Attach", { sandboxId, execId }, ({ output, ended }) => {
       if (ended) text = outcome(ended);
       if (!output) return;
-      screen.feed(decoder.now.decode(Uint8Array.from(atob(output.data ?? ""), (c) => c.charCodeAt(0)), { stream: true }));
+      screen.feed(decoder.decode(Uint8Array.from(atob(output.data ?? ""), (c) => c.charCodeAt(0)), { stream: true }));
       showSoon();
     }, stop.signal).catch((error) => { text = error.message; });
     if (!stop.signal.aborted) over(text);
