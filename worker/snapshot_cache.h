@@ -25,7 +25,7 @@
 #include "worker/machine.h"
 #include "worker/snapshot_record.h"
 
-enum { SNAPSHOT_CACHE_MAX = 16 };
+enum { SNAPSHOT_CACHE_MAX = 32 }; /* some 100 MB each; a worker has 12 at once */
 
 struct snapshot_cache;
 
