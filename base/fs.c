@@ -145,6 +145,13 @@ void cl_file_unname(int fd, const char *path)
         (void)unlink(path);
 }
 
+int cl_newest_first(const struct timespec *a, const struct timespec *b)
+{
+    if (a->tv_sec != b->tv_sec)
+        return a->tv_sec < b->tv_sec ? 1 : -1;
+    return (a->tv_nsec < b->tv_nsec) - (a->tv_nsec > b->tv_nsec);
+}
+
 int cl_mkdir_p(const char *path, mode_t mode, struct cl_err *err)
 {
     char at[PATH_MAX];

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -28,8 +29,8 @@ int cl_file_nameable(const char *dir, int *ret_fd, struct cl_err *err) CL_MUST;
 int cl_file_name(int fd, const char *path, struct cl_err *err) CL_MUST;
 /* Remove the name, unless it is another file's by now. */
 void cl_file_unname(int fd, const char *path);
-/* Remove the name, unless it is another file's by now. */
-void cl_file_unname(int fd, const char *path);
+/* Of qsort(3), by two times of files: the later one comes first. */
+int cl_newest_first(const struct timespec *a, const struct timespec *b);
 /* mkdir -p; new folders get `mode`. */
 int cl_mkdir_p(const char *path, mode_t mode, struct cl_err *err) CL_MUST;
 /* rm -r of path, crossing no mount and following no link.  A missing path is success. */

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +12,8 @@
 
 #include "base/buf.h"
 #include "base/fs.h"
-#include "base/id.h"
 #include "base/mem.h"
+#include "worker/digest.h"
 
 enum { SWEEP_MAX = 256 }; /* of one sweep; the next one goes on */
 
@@ -25,13 +24,6 @@ static int path_of(const char *dir, const char *sha256, const char *end, char pa
     return n > 0 && n < PATH_MAX ? 0 : cl_fail(err, CL_E_TOOBIG, 0, "the name of a folder");
 }
 
-static void digest(const struct cl_buf *bytes, char ret_hex[static MONITOR_HEX])
-{
-    uint8_t raw[32];
-    CL_ASSERT(EVP_Digest(bytes->data, bytes->len, raw, NULL, EVP_sha256(), NULL) == 1);
-    cl_hex(raw, sizeof raw, ret_hex);
-}
-
 static bool is_there(const char *path, const char *sha256)
 {
     char have[MONITOR_HEX];
@@ -39,7 +31,7 @@ static bool is_there(const char *path, const char *sha256)
     cl_buf_init(&bytes, MONITOR_MAX);
     bool good = cl_file_read(AT_FDCWD, path, &bytes, NULL) == 0;
     if (good)
-        digest(&bytes, have);
+        digest_hex(bytes.data, bytes.len, have);
     cl_buf_fini(&bytes);
     return good && strcmp(have, sha256) == 0;
 }
@@ -80,7 +72,7 @@ int monitor_copy(const char *dir, const char *program, struct monitor_build *ret
     cl_buf_init(&bytes, MONITOR_MAX);
     int rc = cl_file_read(AT_FDCWD, program, &bytes, err);
     if (rc == 0) {
-        digest(&bytes, ret_monitor->sha256);
+        digest_hex(bytes.data, bytes.len, ret_monitor->sha256);
         rc = write_copy(dir, &bytes, ret_monitor, err);
     }
     cl_buf_fini(&bytes);
@@ -109,11 +101,7 @@ struct copy {
 
 static int newest_first(const void *a, const void *b)
 {
-    const struct timespec *x = &((const struct copy *)a)->made,
-                          *y = &((const struct copy *)b)->made;
-    if (x->tv_sec != y->tv_sec)
-        return x->tv_sec < y->tv_sec ? 1 : -1;
-    return (x->tv_nsec < y->tv_nsec) - (x->tv_nsec > y->tv_nsec);
+    return cl_newest_first(&((const struct copy *)a)->made, &((const struct copy *)b)->made);
 }
 
 static size_t list(DIR *d, struct copy *copies, size_t max)

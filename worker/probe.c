@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
-#include <openssl/evp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,6 +22,7 @@
 #include "base/id.h"
 #include "base/own.h"
 #include "worker/cgroup.h"
+#include "worker/digest.h"
 #include "worker/jail.h"
 
 /* The kernel needs it where no PIT calibration works: a wrong TSC rate hangs the boot on a busy
@@ -39,11 +39,9 @@ static uint64_t measure_tsc_khz(void)
 
 static void identify_cpu(struct host_probe *p, const char *flags)
 {
-    uint8_t digest[32];
-    char hex[17] = "";
-    if (EVP_Digest(flags, strlen(flags), digest, NULL, EVP_sha256(), NULL) == 1)
-        cl_hex(digest, 8, hex);
-    (void)snprintf(p->cpu_id, sizeof p->cpu_id, "%s/%s", p->cpu_model, hex);
+    char hex[DIGEST_HEX];
+    digest_hex(flags, strlen(flags), hex);
+    (void)snprintf(p->cpu_id, sizeof p->cpu_id, "%s/%.16s", p->cpu_model, hex);
 }
 
 static void read_cpu(struct host_probe *p)

@@ -31,7 +31,6 @@ enum {
     LIST_MAX = 1024,
     ORPHAN_S = 3600, /* a file that no record names was on its way to one, or its worker died */
     HEADS_MIB = 64,  /* of a sealed file: device state, heads and tags */
-    TSC_NOISE = 64,  /* of two measurements of one frequency: a part in so many */
 };
 
 struct snapshot_cache {
@@ -153,11 +152,7 @@ struct entry {
 
 static int newest_first(const void *a, const void *b)
 {
-    const struct timespec *x = &((const struct entry *)a)->used,
-                          *y = &((const struct entry *)b)->used;
-    if (x->tv_sec != y->tv_sec)
-        return x->tv_sec < y->tv_sec ? 1 : -1;
-    return (x->tv_nsec < y->tv_nsec) - (x->tv_nsec > y->tv_nsec);
+    return cl_newest_first(&((const struct entry *)a)->used, &((const struct entry *)b)->used);
 }
 
 static size_t list(const struct snapshot_cache *c, struct entry *entries)
@@ -356,8 +351,10 @@ void snapshot_cache_store(struct snapshot_cache *cache, struct template *t)
     struct cl_err err = {0};
     CL_ASSERT(t->sealed);
     struct job *j = new_job(cache, t);
-    if (!j)
+    if (!j) {
+        log_event(LOG_SNAPSHOT_NOT_CACHED, "template=%s text='out of memory'", t->m.name);
         return;
+    }
     j->record = (struct snapshot_record){
         .tsc_khz = t->tsc_khz, .dials = t->dials, .holds = t->holds, .cell_env = t->cell_env};
     snapshot_record_key(t, &cache->recipe, j->record.key);
@@ -445,8 +442,7 @@ static void ram_loaded(void *arg, const struct cl_err *err)
 /* Of one start of one host; a virtual one may have moved to another since. */
 static int check_tsc(const struct job *j, struct cl_err *err)
 {
-    uint64_t a = j->template->tsc_khz, b = j->record.tsc_khz;
-    return CL_MAX(a, b) - CL_MIN(a, b) <= b / TSC_NOISE
+    return template_is_about_tsc(j->template->tsc_khz, j->record.tsc_khz)
                ? 0
                : cl_fail(err, CL_E_INVALID, 0, "another frequency of the time stamp counter");
 }

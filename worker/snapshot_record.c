@@ -1,25 +1,22 @@
 /* worker/snapshot_record.c - see worker/snapshot_record.h. */
 #include "worker/snapshot_record.h"
 
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/id.h"
 #include "base/mem.h"
 #include "proto/unpack.h"
+#include "worker/digest.h"
 #include "worker/sealed_file.h"
 
 void snapshot_record_key(const struct template *t, const struct snapshot_recipe *recipe,
                          char ret_key[static TEMPLATE_HEX])
 {
     char text[512];
-    uint8_t digest[32];
     int n = snprintf(text, sizeof text, "1%c%s%c%s%c%s%c%s%c%d", 0, t->boot_key, 0, t->m.sha256, 0,
                      t->monitor.sha256, 0, recipe->worker, 0, recipe->watch);
     CL_ASSERT(n > 0 && (size_t)n < sizeof text);
-    CL_ASSERT(EVP_Digest(text, (size_t)n, digest, NULL, EVP_sha256(), NULL) == 1);
-    cl_hex(digest, sizeof digest, ret_key);
+    digest_hex(text, (size_t)n, ret_key);
 }
 
 int snapshot_record_print(struct snapshot_record *record, struct cl_buf *out, struct cl_err *err)

@@ -18,10 +18,14 @@
 #include "base/mem.h"
 #include "base/own.h"
 #include "net/control.h"
+#include "worker/digest.h"
 #include "worker/rest.h"
 #include "worker/vm_driver.h"
 
-enum { BUILD_NAME = 16 }; /* of an image key, its folder's name: images/build.sh */
+enum {
+    BUILD_NAME = 16, /* of an image key, its folder's name: images/build.sh */
+    TSC_NOISE = 64,  /* of two measurements of one frequency: a part in so many */
+};
 
 /* --- the manifest --------------------------------------------------------------------------- */
 
@@ -289,13 +293,6 @@ static int open_checked(int dir, const char *file, const char *want, const struc
     return 0;
 }
 
-static void digest_of(const void *bytes, size_t n, char ret_hex[static TEMPLATE_HEX])
-{
-    uint8_t raw[32];
-    CL_ASSERT(EVP_Digest(bytes, n, raw, NULL, EVP_sha256(), NULL) == 1);
-    cl_hex(raw, sizeof raw, ret_hex);
-}
-
 static int read_manifest(int dir, const char *public_key, struct template_manifest *m,
                          struct cl_err *err)
 {
@@ -310,7 +307,7 @@ static int read_manifest(int dir, const char *public_key, struct template_manife
     if (rc == 0)
         rc = template_parse((const char *)text.data, text.len, m, err);
     if (rc == 0)
-        digest_of(text.data, text.len, m->sha256);
+        digest_hex(text.data, text.len, m->sha256);
     cl_buf_fini(&text);
     cl_buf_fini(&sig);
     return rc;
@@ -326,13 +323,18 @@ static void compute_key(const struct template *t, const struct template_maker *m
                      maker->vmm_build, 0, maker->cpu, 0, (unsigned long long)tsc_khz, 0,
                      t->memory_mib, 0, t->vcpus, 0, t->m.cmdline);
     CL_ASSERT(n > 0 && (size_t)n < sizeof text);
-    digest_of(text, (size_t)n, ret_key);
+    digest_hex(text, (size_t)n, ret_key);
 }
 
 void template_compute_keys(struct template *t, const struct template_maker *maker)
 {
     compute_key(t, maker, maker->tsc_khz, t->snapshot_key);
     compute_key(t, maker, 0, t->boot_key);
+}
+
+bool template_is_about_tsc(uint64_t a_khz, uint64_t b_khz)
+{
+    return CL_MAX(a_khz, b_khz) - CL_MIN(a_khz, b_khz) <= b_khz / TSC_NOISE;
 }
 
 /* What the agent has to know of the card; the snapshot depends on it as on every word. */

@@ -106,6 +106,10 @@ int template_parse(const char *json, size_t n, struct template_manifest *ret_man
                    struct cl_err *err) CL_MUST;
 void template_manifest_fini(struct template_manifest *m);
 
+/* Two measurements of one frequency: each process makes its own, a busy one less well.  A processor
+ * that is another differs by more, or in its name. */
+bool template_is_about_tsc(uint64_t a_khz, uint64_t b_khz);
+
 /* What makes VMs of a template; the snapshot depends on it as on the image. */
 struct template_maker {
     const struct vm_driver *driver; /* static */

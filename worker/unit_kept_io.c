@@ -26,10 +26,7 @@
 #include "worker/template_file.h"
 #include "worker/unit_priv.h"
 
-enum {
-    ARENA = 4 * KEPT_MAX,
-    TSC_NOISE = 64, /* of two measurements of one frequency: a part in so many */
-};
+enum { ARENA = 4 * KEPT_MAX };
 
 static void path_of(const struct units *us, const char *unit_id, char path[static PATH_MAX])
 {
@@ -272,13 +269,6 @@ void unit_lose(struct unit *u)
 /* --- back from a record -------------------------------------------------------------------------
  */
 
-/* Each start measures it anew, and a busy one less well: a processor that is another differs by
- * more, or in its name. */
-static bool is_about(uint64_t a, uint64_t b)
-{
-    return CL_MAX(a, b) - CL_MIN(a, b) <= b / TSC_NOISE;
-}
-
 /* As the one that made it; false = there is none. */
 static bool find_maker(const struct units_past *past, const Cloche__V1__KeptTemplate *t,
                        struct template_maker *ret_maker)
@@ -288,7 +278,7 @@ static bool find_maker(const struct units_past *past, const Cloche__V1__KeptTemp
         if (strcmp(d->name, t->driver) != 0 || d->is_shared != t->is_shared)
             continue;
         *ret_maker = past->makers[i];
-        if (is_about(ret_maker->tsc_khz, t->tsc_khz))
+        if (template_is_about_tsc(ret_maker->tsc_khz, t->tsc_khz))
             ret_maker->tsc_khz = t->tsc_khz;
         return true;
     }

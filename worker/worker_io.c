@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <openssl/evp.h>
 #include <openssl/ssl.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include "rpc/targets.h"
 #include "rpc/tls.h"
 #include "worker/clock_watch.h"
+#include "worker/digest.h"
 #include "worker/kvm.h"
 #include "worker/probe.h"
 #include "worker/qemu.h"
@@ -148,13 +148,10 @@ static void copy_monitor(struct worker *w, const char *program)
 static int digest_self(char ret_sha256[static TEMPLATE_HEX], struct cl_err *err)
 {
     struct cl_buf bytes;
-    uint8_t raw[32];
     cl_buf_init(&bytes, SELF_MAX);
     int rc = cl_file_read(AT_FDCWD, "/proc/self/exe", &bytes, err);
-    if (rc == 0 && EVP_Digest(bytes.data, bytes.len, raw, NULL, EVP_sha256(), NULL) != 1)
-        rc = cl_fail(err, CL_E_NOMEM, 0, "digest");
     if (rc == 0)
-        cl_hex(raw, sizeof raw, ret_sha256);
+        digest_hex(bytes.data, bytes.len, ret_sha256);
     cl_buf_fini(&bytes);
     return rc;
 }
