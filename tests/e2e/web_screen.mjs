@@ -70,6 +70,8 @@ const left = tall.takeLeft()
 if (left.length !== 2000 || left.at(-1).cells.map(([c]) => c).join('').trim() !== '4997') fail('rows that left', [left.length, left.at(-1)], [2000, '4997'])
 tall.feed('\x1b[?1049h\n\n\n\n\n\n\x1b[?1049l\x1b[1;2r\x1b[2H\n')
 if (tall.takeLeft().length !== 1) fail('the other screen leaves nothing', tall.left.length, 1)
+tall.feed('\x1b[2;3r\x1b[3H\n\n')
+if (tall.takeLeft().length !== 0) fail('what scrolls below a row that stays leaves nothing', tall.left.length, 0)
 
 const sized = new Screen(4, 8)
 sized.feed('one\r\ntwo\r\nthree\r\nfour')
