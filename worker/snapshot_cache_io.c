@@ -264,12 +264,13 @@ static int make_dir(struct snapshot_cache *c, const char *dir, struct cl_err *er
 /* --- to the folder ------------------------------------------------------------------------------
  */
 
+/* One that another worker has stored meanwhile is as good. */
 static void finish_store(struct job *j, const struct cl_err *err)
 {
-    if (err)
+    if (err && err->sys != EEXIST)
         log_event(LOG_SNAPSHOT_NOT_CACHED, "template=%s key=%.16s text='%s'", j->template->m.name,
                   j->record.snapshot_key, err->text);
-    else
+    else if (!err)
         sweep(j->cache);
     free_job(j);
 }
