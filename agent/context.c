@@ -326,7 +326,7 @@ static int answer_cell(struct context *c, Cloche__V1__GuestCellEnded *body, stru
     body->execution_count = c->count;
     body->wall_ns = cl_now_ns() - c->cell.started_ns;
     body->state = state_of(c);
-    if (sensor_tell(c->world->sensor, chan, err) < 0)
+    if (sensor_tell_of(c->world->sensor, chan, c->room.cgroup_id, err) < 0)
         return -1;
     return send_cell_ended(gate, chan, stream, body, err);
 }
@@ -798,7 +798,8 @@ static int take_leave(struct context *c, struct gate *gate, struct chan *chan, s
     if (stream && !dry)
         return 0;
     close_pipes(c);
-    if (tell_end(c, gate, chan, err) < 0)
+    if (sensor_tell_end(c->world->sensor, chan, c->room.cgroup_id, err) < 0 ||
+        tell_end(c, gate, chan, err) < 0)
         return -1;
     if (!room_bury(&c->room))
         return 0;

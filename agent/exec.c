@@ -315,8 +315,8 @@ static int drain(struct exec *exec, struct gate *gate, struct chan *chan, struct
         if (outlet_end(out, stream, chan, err) < 0)
             return -1;
     }
-    if (stream &&
-        (sensor_tell(exec->room.world->sensor, chan, err) < 0 || send_ended(exec, chan, err) < 0))
+    if (sensor_tell_end(exec->room.world->sensor, chan, exec->room.cgroup_id, err) < 0 ||
+        (stream && send_ended(exec, chan, err) < 0))
         return -1;
     gate_close(gate, exec->stream);
     inlet_fini(&exec->in);

@@ -5,6 +5,7 @@
 #include <linux/bpf.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/sensor_text.h"
@@ -18,6 +19,7 @@ enum {
     QUIET_US = 25000,
     BATCH_MAX = 16,  /* events of a frame; each is at most 3.3 KiB with every byte escaped */
     RECORD_HEAD = 8, /* struct bpf_ringbuf_hdr: length and flags, offset of the page */
+    COUNTS_EVERY_S = 10,
 };
 
 /* --- rings ------------------------------------------------------------------------------------ */
@@ -101,6 +103,7 @@ static int load(struct sensor *sensor, struct cl_err *err)
         sensor_bpf__destroy(programs); /* closing them detaches them */
         return cl_fail(err, CL_E_SYS, error, "attach the sensor's programs");
     }
+    skel_closenz(programs->links.on_call_fd); /* not before somebody asks for it */
     sensor->programs = programs;
     return 0;
 }
@@ -176,7 +179,7 @@ static int tell_batch(struct sensor *sensor, struct chan *chan, bool *ret_more, 
     return chan_send(chan, &frame, err);
 }
 
-int sensor_tell(struct sensor *sensor, struct chan *chan, struct cl_err *err)
+static int tell(struct sensor *sensor, struct chan *chan, struct cl_err *err)
 {
     /* In one call no more than the rings hold: user code may go on filling them. */
     size_t batches =
@@ -188,20 +191,159 @@ int sensor_tell(struct sensor *sensor, struct chan *chan, struct cl_err *err)
     return 0;
 }
 
+/* --- how often each system call was made ------------------------------------------------------ */
+
+static int calls_map(const struct sensor *sensor, enum bpf_cmd cmd, const uint64_t *cgroup,
+                     void *to)
+{
+    union bpf_attr attr = {.map_fd = (uint32_t)sensor->programs->maps.calls.map_fd,
+                           .key = (uintptr_t)cgroup};
+    attr.value = (uintptr_t)to; /* the same place as next_key */
+    return (int)syscall(SYS_bpf, cmd, &attr, sizeof attr);
+}
+
+/* All cgroups that have made any; user code may make others meanwhile. */
+static size_t counted(const struct sensor *sensor, uint64_t out[static SENSOR_COUNTED_MAX])
+{
+    size_t n = 0;
+    const uint64_t *before = NULL;
+    while (n < SENSOR_COUNTED_MAX && calls_map(sensor, BPF_MAP_GET_NEXT_KEY, before, &out[n]) == 0)
+        before = &out[n++];
+    return n;
+}
+
+/* The entry of this cgroup, or a free one. */
+static struct sensor_told *told_of(struct sensor *sensor, uint64_t cgroup)
+{
+    struct sensor_told *found = NULL;
+    for (size_t i = 0; i < CL_COUNT(sensor->told); i++) {
+        if (sensor->told[i].cgroup == cgroup)
+            return &sensor->told[i];
+        if (!found && sensor->told[i].cgroup == 0)
+            found = &sensor->told[i];
+    }
+    CL_ASSERT(found); /* as many as the map has */
+    return found;
+}
+
+static void forget_calls(struct sensor *sensor, uint64_t cgroup)
+{
+    (void)calls_map(sensor, BPF_MAP_DELETE_ELEM, &cgroup, NULL);
+    *told_of(sensor, cgroup) = (struct sensor_told){0};
+}
+
+int sensor_count_calls(struct sensor *sensor, bool wanted, struct cl_err *err)
+{
+    bool was_counting = sensor->is_counting;
+    sensor->is_counting = wanted && sensor->is_watching;
+    if (was_counting && !sensor->is_counting)
+        skel_closenz(sensor->programs->links.on_call_fd);
+    if (wanted && !sensor->is_watching)
+        return cl_fail(err, CL_E_STATE, 0, "nothing of it is watched");
+    if (!wanted)
+        return 0;
+    uint64_t cgroups[SENSOR_COUNTED_MAX];
+    for (size_t i = counted(sensor, cgroups); i > 0; i--)
+        forget_calls(sensor, cgroups[i - 1]);
+    sensor->uncounted_before = __atomic_load_n(&sensor->programs->bss->uncounted, __ATOMIC_RELAXED);
+    sensor->counts_due_ns = cl_now_ns() + COUNTS_EVERY_S * CL_NS_PER_S;
+    if (!was_counting && sensor_bpf__on_call__attach(sensor->programs) < 0) {
+        sensor->is_counting = false;
+        return cl_fail(err, CL_E_SYS, errno, "attach the program that counts");
+    }
+    return 0;
+}
+
+static int send_calls(struct sensor *sensor, struct chan *chan, Cloche__V1__GuestEvent *event,
+                      struct cl_err *err)
+{
+    struct sensor_bpf__bss *shared = sensor->programs->bss;
+    Cloche__V1__GuestEvent *list[] = {event};
+    Cloche__V1__GuestEvents body = CLOCHE__V1__GUEST_EVENTS__INIT;
+    body.seen = __atomic_add_fetch(&shared->seen, 1, __ATOMIC_RELAXED);
+    event->number = body.seen - sensor->seen_before;
+    event->uncounted =
+        __atomic_load_n(&shared->uncounted, __ATOMIC_RELAXED) - sensor->uncounted_before;
+    if (!chan_has_room_for_events(chan)) {
+        (void)__atomic_add_fetch(&shared->lost, 1, __ATOMIC_RELAXED);
+        return 0;
+    }
+    body.events = list;
+    body.n_events = 1;
+    body.lost = __atomic_load_n(&shared->lost, __ATOMIC_RELAXED) - sensor->lost_before;
+    sensor->seen_told = body.seen;
+    body.seen -= sensor->seen_before;
+    GUEST_FRAME(frame, 0, EVENTS, events, &body);
+    return chan_send(chan, &frame, err);
+}
+
+static int tell_calls(struct sensor *sensor, struct chan *chan, uint64_t cgroup, bool last,
+                      struct cl_err *err)
+{
+    static struct sensor_calls calls; /* the agent has one thread */
+    static struct sensor_calls_text text;
+    if (!sensor->is_counting || calls_map(sensor, BPF_MAP_LOOKUP_ELEM, &cgroup, &calls) < 0)
+        return 0;
+    struct sensor_told *told = told_of(sensor, cgroup);
+    uint64_t total = sensor_calls_total(&calls);
+    if (total == told->total && !last)
+        return 0;
+    *told = (struct sensor_told){cgroup, total};
+    struct sensor_owner owner = sensor->owner(sensor->owner_arg, cgroup);
+    Cloche__V1__GuestEvent event;
+    sensor_describe_calls(&calls, cl_now_ns(), &text, &event);
+    event.stream = owner.stream;
+    event.context = (char *)(uintptr_t)owner.context;
+    event.last = last;
+    return send_calls(sensor, chan, &event, err);
+}
+
+static int tell_all_calls(struct sensor *sensor, struct chan *chan, struct cl_err *err)
+{
+    uint64_t cgroups[SENSOR_COUNTED_MAX];
+    size_t n = counted(sensor, cgroups);
+    sensor->counts_due_ns = cl_now_ns() + COUNTS_EVERY_S * CL_NS_PER_S;
+    for (size_t i = 0; i < n; i++)
+        if (tell_calls(sensor, chan, cgroups[i], false, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* --- when ------------------------------------------------------------------------------------- */
+
+int sensor_tell_of(struct sensor *sensor, struct chan *chan, uint64_t cgroup, struct cl_err *err)
+{
+    return tell(sensor, chan, err) < 0 ? -1 : tell_calls(sensor, chan, cgroup, false, err);
+}
+
+int sensor_tell_end(struct sensor *sensor, struct chan *chan, uint64_t cgroup, struct cl_err *err)
+{
+    if (tell(sensor, chan, err) < 0 || tell_calls(sensor, chan, cgroup, true, err) < 0)
+        return -1;
+    if (sensor->is_counting)
+        forget_calls(sensor, cgroup);
+    return 0;
+}
+
 int sensor_turn(struct sensor *sensor, struct chan *chan, struct cl_err *err)
 {
+    if (sensor->is_counting && chan_has_room_for_data(chan) &&
+        cl_now_ns() >= sensor->counts_due_ns && tell_all_calls(sensor, chan, err) < 0)
+        return -1;
     bool has_some =
         sensor->is_watching && (has_records(&sensor->rings[0]) || has_records(&sensor->rings[1]));
     if (!has_some || !chan_has_room_for_data(chan) || cl_now_ns() < sensor->quiet_until_ns)
         return 0;
     sensor->quiet_until_ns = cl_now_ns() + sensor->quiet_ns;
-    return sensor_tell(sensor, chan, err);
+    return tell(sensor, chan, err);
 }
 
 void sensor_wait(const struct sensor *sensor, const struct chan *chan, struct waits *waits)
 {
     if (!sensor->is_watching || !chan_has_room_for_data(chan))
         return;
+    if (sensor->is_counting)
+        waits_until(waits, sensor->counts_due_ns);
     if (cl_now_ns() < sensor->quiet_until_ns) {
         waits_until(waits, sensor->quiet_until_ns);
         return;

@@ -8,6 +8,9 @@
  *          is lost and counted.  Without a bound user code could fill the guest's memory.
  * It is loaded once, before the template's snapshot, so that a clone pays nothing for it; each
  * identity says whether it watches, and begins its count anew.
+ * System calls are counted in the kernel, by cgroup, for an identity that asks for it: each costs
+ * something then, and only then.  What is told are sums since the exec or context began, so that
+ * one which gets lost on its way is made up for by the next.
  */
 #ifndef CL_AGENT_SENSOR_H
 #define CL_AGENT_SENSOR_H
@@ -35,6 +38,11 @@ struct sensor_ring {
     size_t bytes;        /* of the ring */
 };
 
+/* Of how many of its system calls the worker knows; cgroup 0 = of nobody's. */
+struct sensor_told {
+    uint64_t cgroup, total;
+};
+
 struct sensor {
     struct sensor_bpf *programs; /* NULL until they are loaded */
     struct cl_err failure;       /* why they cannot be: asked once, this kernel stays what it is */
@@ -42,7 +50,10 @@ struct sensor {
     sensor_owner_fn *owner;
     const void *owner_arg;
     bool is_watching;
-    uint64_t seen_before, lost_before; /* the counters at the identity */
+    bool is_counting;       /* system calls */
+    uint64_t counts_due_ns; /* tell again then what was counted */
+    struct sensor_told told[SENSOR_COUNTED_MAX];
+    uint64_t seen_before, lost_before, uncounted_before; /* the counters at the identity */
     uint64_t seen_told;
     uint64_t quiet_ns;
     uint64_t quiet_until_ns; /* look again then: one wake-up for many events */
@@ -54,8 +65,14 @@ void sensor_init(struct sensor *sensor, uint64_t quiet_us, sensor_owner_fn *owne
  * when they are first wanted.  SYS or UNIMPL when this kernel cannot have them.  What runs in the
  * cgroup of helpers is not user code. */
 int sensor_begin(struct sensor *sensor, bool watch, uint64_t helpers, struct cl_err *err) CL_MUST;
-/* Queue what is in the rings. */
-int sensor_tell(struct sensor *sensor, struct chan *chan, struct cl_err *err) CL_MUST;
+/* For a new identity, after sensor_begin(): count its system calls from now on, or do not. */
+int sensor_count_calls(struct sensor *sensor, bool wanted, struct cl_err *err) CL_MUST;
+/* Queue what is in the rings, and which calls this cgroup's user code has made. */
+int sensor_tell_of(struct sensor *sensor, struct chan *chan, uint64_t cgroup,
+                   struct cl_err *err) CL_MUST;
+/* The same when no process is in it any more; its count is forgotten. */
+int sensor_tell_end(struct sensor *sensor, struct chan *chan, uint64_t cgroup,
+                    struct cl_err *err) CL_MUST;
 /* The same when it is time for it. */
 int sensor_turn(struct sensor *sensor, struct chan *chan, struct cl_err *err) CL_MUST;
 void sensor_wait(const struct sensor *sensor, const struct chan *chan, struct waits *waits);

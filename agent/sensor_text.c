@@ -86,14 +86,22 @@ static void fill_address(const struct sensor_address *e, struct sensor_text *tex
     }
 }
 
+static void name_call(uint32_t arch, uint64_t number, const char *before,
+                      char out[static SENSOR_CALL_NAME])
+{
+    char *name = seccomp_syscall_resolve_num_arch(arch, (int)number);
+    if (name)
+        (void)snprintf(out, SENSOR_CALL_NAME, "%s%s", before, name);
+    else
+        (void)snprintf(out, SENSOR_CALL_NAME, "%s%llu", before, (unsigned long long)number);
+    free(name); /* libseccomp's own malloc() */
+}
+
 static void fill_call(const struct sensor_call *e, struct sensor_text *text,
                       Cloche__V1__GuestEvent *out)
 {
-    uint32_t arch = e->is_i386 ? SCMP_ARCH_X86 : SCMP_ARCH_X86_64;
-    char *name = seccomp_syscall_resolve_num_arch(arch, (int)e->number);
-    (void)snprintf(text->call, sizeof text->call, name ? "%s%s" : "%s%.0s%llu",
-                   e->is_i386 ? "i386:" : "", name ? name : "", (unsigned long long)e->number);
-    free(name); /* libseccomp's own malloc() */
+    name_call(e->is_i386 ? SCMP_ARCH_X86 : SCMP_ARCH_X86_64, e->number, e->is_i386 ? "i386:" : "",
+              text->call);
     out->call = text->call;
     memcpy(text->call_args, e->args, sizeof text->call_args);
     out->args = text->call_args;
@@ -153,4 +161,40 @@ void sensor_describe(const void *record, size_t bytes, struct sensor_text *text,
         out->to = place_of(&text->rename.to, text->to, out);
         break;
     }
+}
+
+uint64_t sensor_calls_total(const struct sensor_calls *calls)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < CL_COUNT(calls->times); i++)
+        total += calls->times[i];
+    return total;
+}
+
+static char *add_calls(struct sensor_calls_text *text, Cloche__V1__GuestEvent *out, uint64_t times)
+{
+    size_t at = out->n_calls++;
+    Cloche__V1__GuestCalls *row = text->list[at] = &text->rows[at];
+    cloche__v1__guest_calls__init(row);
+    row->call = text->names[at];
+    row->times = times;
+    return row->call;
+}
+
+void sensor_describe_calls(const struct sensor_calls *calls, uint64_t at_ns,
+                           struct sensor_calls_text *text, Cloche__V1__GuestEvent *out)
+{
+    uint64_t others = calls->times[SENSOR_CALLS_OTHER];
+    cloche__v1__guest_event__init(out);
+    out->kind = CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_CALLS;
+    out->at_ns = at_ns;
+    out->calls = text->list;
+    for (uint64_t i = 0; i < SENSOR_CALLS_OTHER; i++) {
+        if (calls->times[i] && out->n_calls < SENSOR_CALLS_TOLD)
+            name_call(SCMP_ARCH_X86_64, i, "", add_calls(text, out, calls->times[i]));
+        else
+            others += calls->times[i];
+    }
+    if (others)
+        (void)snprintf(add_calls(text, out, others), SENSOR_CALL_NAME, "other");
 }

@@ -17,7 +17,9 @@
 
 enum {
     SENSOR_ARGV_MAX = 64,
-    SENSOR_ESCAPED = 4, /* one byte as \xHH */
+    SENSOR_ESCAPED = 4,      /* one byte as \xHH */
+    SENSOR_CALLS_TOLD = 250, /* different system calls of one event, besides "other" */
+    SENSOR_CALL_NAME = 32,
     /* of one event in a frame: every byte of its strings escaped */
     SENSOR_TEXT_MAX = (SENSOR_COMM_MAX + SENSOR_PATH_MAX + SENSOR_ARGS_MAX) * SENSOR_ESCAPED + 512,
 };
@@ -38,7 +40,7 @@ struct sensor_text {
     char path[SENSOR_PATH_MAX * SENSOR_ESCAPED + 1];
     char to[SENSOR_PATH_MAX * SENSOR_ESCAPED + 1];
     char address[INET6_ADDRSTRLEN];
-    char call[32];
+    char call[SENSOR_CALL_NAME];
     char args[SENSOR_ARGS_MAX * SENSOR_ESCAPED + SENSOR_ARGV_MAX + 1];
     char *argv[SENSOR_ARGV_MAX];
     uint64_t call_args[SENSOR_CALL_ARGS];
@@ -48,5 +50,17 @@ struct sensor_text {
  * with zeros.  number, stream and context are the caller's to put right. */
 void sensor_describe(const void *record, size_t bytes, struct sensor_text *text,
                      Cloche__V1__GuestEvent *out);
+
+/* What belongs to an event of system calls. */
+struct sensor_calls_text {
+    Cloche__V1__GuestCalls rows[SENSOR_CALLS_TOLD + 1];
+    Cloche__V1__GuestCalls *list[SENSOR_CALLS_TOLD + 1];
+    char names[SENSOR_CALLS_TOLD + 1][SENSOR_CALL_NAME];
+};
+
+uint64_t sensor_calls_total(const struct sensor_calls *calls);
+/* An event of them; number, stream, context, uncounted and last are the caller's to put right. */
+void sensor_describe_calls(const struct sensor_calls *calls, uint64_t at_ns,
+                           struct sensor_calls_text *text, Cloche__V1__GuestEvent *out);
 
 #endif

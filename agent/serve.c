@@ -48,14 +48,19 @@ struct serve {
     struct sensor sensor;
 };
 
+/* Why something of what an identity asks for is not told. */
+struct unwatched {
+    struct cl_err events, calls;
+};
+
 /* --- answers ---------------------------------------------------------------------------------- */
 
 static int send_hello(struct serve *s, struct cl_err *err)
 {
     static char pty[] = "pty", root[] = "userns-root", again[] = "identity-again";
     static char code[] = "code", watch[] = "watch", dial[] = "dial", hold[] = "hold";
-    static char cell_env[] = "cell-env";
-    char *features[] = {pty, root, again, code, watch, dial, hold, cell_env};
+    static char cell_env[] = "cell-env", calls[] = "calls";
+    char *features[] = {pty, root, again, code, watch, dial, hold, cell_env, calls};
     char build[] = CLOCHE_VERSION "+" AGENT_SOURCE_DIGEST;
     Cloche__V1__GuestHello body;
     cloche__v1__guest_hello__init(&body);
@@ -70,21 +75,26 @@ static int send_hello(struct serve *s, struct cl_err *err)
 }
 
 /* Without the sensor the guest is as useful; who asked for it hears why it is not there. */
-static void begin_watch(struct serve *s, bool watch, struct cl_err *why,
+static void begin_watch(struct serve *s, const Cloche__V1__GuestIdentity *id, struct unwatched *why,
                         Cloche__V1__GuestIdentityDone *body)
 {
-    body->watched =
-        sensor_begin(&s->sensor, watch, cgroup_id(s->groups.files_fd), why) == 0 && watch;
-    text_repair(why->text);
-    body->unwatched = why->text;
+    uint64_t helpers = cgroup_id(s->groups.files_fd);
+    body->watched = sensor_begin(&s->sensor, id->watch, helpers, &why->events) == 0 && id->watch;
+    body->counted =
+        sensor_count_calls(&s->sensor, id->count_calls, &why->calls) == 0 && id->count_calls;
+    text_repair(why->events.text);
+    text_repair(why->calls.text);
+    body->unwatched = why->events.text;
+    body->uncounted = why->calls.text;
 }
 
 static int take_identity(struct serve *s, const Cloche__V1__GuestIdentity *id, struct cl_err *err)
 {
-    struct cl_err failure = {0}, unwatched = {0};
+    struct cl_err failure = {0};
+    struct unwatched unwatched = {0};
     Cloche__V1__GuestIdentityDone body;
     cloche__v1__guest_identity_done__init(&body);
-    begin_watch(s, id->watch, &unwatched, &body); /* first: nothing of this tenant has run */
+    begin_watch(s, id, &unwatched, &body); /* first: nothing of this tenant has run */
     if (identity_apply(&s->identity, id, &s->groups, s->scratch_fd, &failure) < 0) {
         text_repair(failure.text);
         body.error = failure.text;

@@ -18,6 +18,10 @@ enum {
      * out.  Multiples of a page, powers of two. */
     SENSOR_FEW_BYTES = 256 * 1024,
     SENSOR_MANY_BYTES = 1024 * 1024,
+    /* System calls that are counted each for itself, by number; the last one is all others. */
+    SENSOR_CALLS_MAX = 480,
+    SENSOR_CALLS_OTHER = SENSOR_CALLS_MAX - 1,
+    SENSOR_COUNTED_MAX = 96, /* execs and code contexts: all that there are, and some that end */
 };
 
 /* One that reads a file again within so long is not told again. */
@@ -99,6 +103,11 @@ struct sensor_call {
 struct sensor_trace {
     struct sensor_event event;
     __u32 target;
+};
+
+/* How often the user code of one cgroup has made each system call. */
+struct sensor_calls {
+    __u64 times[SENSOR_CALLS_MAX];
 };
 
 #endif

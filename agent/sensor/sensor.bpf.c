@@ -124,9 +124,23 @@ struct {
     __type(value, __u64);
 } reads SEC(".maps");
 
+/* By cgroup.  Whoever makes his first call copies `none`, which nobody writes. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, SENSOR_COUNTED_MAX);
+    __type(key, __u64);
+    __type(value, struct sensor_calls);
+} calls SEC(".maps");
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct sensor_calls);
+} none SEC(".maps");
+
 __u32 watching, turn;
 __u64 helpers; /* the agent's, which do for the API what the audit log has from there: a cgroup */
-__u64 seen, lost;
+__u64 seen, lost, uncounted;
 
 /* User code: all of it has ids of its own.  The agent's helpers have a user's, too, and a cgroup
  * that user code cannot join. */
@@ -395,6 +409,39 @@ int BPF_PROG(on_trace, struct task_struct *target, unsigned int mode, int result
     e->target = target->tgid;
     bpf_ringbuf_submit(e, 0);
     return result;
+}
+
+/* --- every system call: attached only where they are counted ---------------------------------- */
+
+static __always_inline struct sensor_calls *calls_of(__u64 cgroup)
+{
+    struct sensor_calls *found = bpf_map_lookup_elem(&calls, &cgroup);
+    if (found)
+        return found;
+    __u32 only = 0;
+    struct sensor_calls *zeros = bpf_map_lookup_elem(&none, &only);
+    if (zeros) /* another thread may be as far: then its entry is found */
+        (void)bpf_map_update_elem(&calls, &cgroup, zeros, BPF_NOEXIST);
+    return bpf_map_lookup_elem(&calls, &cgroup);
+}
+
+/* Behind the filter, before the call: one that a filter refuses does not get here, exit() does. */
+SEC("tp_btf/sys_enter")
+int BPF_PROG(on_call, struct pt_regs *regs, long call)
+{
+    if (!is_watched())
+        return 0;
+    struct sensor_calls *made = calls_of(bpf_get_current_cgroup_id());
+    if (!made) {
+        __sync_fetch_and_add(&uncounted, 1);
+        return 0;
+    }
+    __u64 at =
+        bpf_get_current_task_btf()->thread_info.status & STATUS_COMPAT ? SENSOR_CALLS_OTHER : call;
+    if (at > SENSOR_CALLS_OTHER)
+        at = SENSOR_CALLS_OTHER;
+    __sync_fetch_and_add(&made->times[at], 1);
+    return 0;
 }
 
 char terms[] SEC("license") = "Dual BSD/GPL";

@@ -8,11 +8,29 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* Whatever was called how often: one event of it fits a frame, and its sum is theirs. */
+static void check_calls(const uint8_t *data, size_t size)
+{
+    static struct sensor_calls calls;
+    static struct sensor_calls_text text;
+    Cloche__V1__GuestEvent event;
+    uint64_t total = 0;
+    for (size_t i = 0; i < SENSOR_CALLS_MAX; i++) /* a byte is how many bits of a count are set */
+        calls.times[i] = i < size ? ((uint64_t)1 << data[i] % 48) - 1 : 0;
+    sensor_describe_calls(&calls, size, &text, &event);
+    CL_ASSERT(event.n_calls <= SENSOR_CALLS_TOLD + 1);
+    for (size_t i = 0; i < event.n_calls; i++)
+        total += event.calls[i]->times;
+    CL_ASSERT(total == sensor_calls_total(&calls));
+    CL_ASSERT(cloche__v1__guest_event__get_packed_size(&event) < GUEST_FRAME_MAX / 2);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct sensor_text text;
     Cloche__V1__GuestEvent event, *list[] = {&event};
     Cloche__V1__GuestEvents body = CLOCHE__V1__GUEST_EVENTS__INIT;
+    check_calls(data, size);
     sensor_describe(data, size, &text, &event);
     CL_ASSERT(event.n_argv <= SENSOR_ARGV_MAX && strlen(event.path) < sizeof text.path &&
               strlen(event.to) < sizeof text.to);

@@ -750,6 +750,76 @@ def each_identity_begins_anew(g):
     g.identify()  # and the checks that follow are not watched
 
 
+def counted(g, run):
+    """{stream: {call: times}} of what run() does, as it is told at the end of each exec."""
+    g.events, g.seen = [], 0
+    done = g.identify(watch=True, count_calls=True)
+    expect(done.counted and not done.uncounted, done)
+    run()
+    expect(g.lost == 0 and g.seen == len(g.events), g.seen, g.lost, len(g.events))
+    expect([e.number for e in sorted(g.events, key=lambda e: e.number)] == list(range(1, g.seen + 1)))
+    told = of(g.events, "CALLS")
+    expect(all(not e.uncounted for e in told), told)
+    ends = {e.stream: {c.call: c.times for c in e.calls} for e in told if e.last}
+    expect(len(ends) == sum(e.last for e in told), told)
+    return ends
+
+
+YIELD, GETUID, MOUNT = 24, 102, 165
+
+
+def a_count(g, calls):
+    """Of a program that makes these calls, a write() after each, and few others."""
+    expect(file_op(g, "WRITE", "counts", syscall_program([(n, []) for n in calls]), mode=0o755)[0].error_number == 0)
+    ends = counted(g, lambda: g.run(["/home/user/counts"]))
+    expect(len(ends) == 1, ends)
+    return next(iter(ends.values()))
+
+
+@check
+def every_system_call_is_counted_once(g):
+    one = a_count(g, [YIELD] * 11)
+    expect(one["sched_yield"] == 11 and one["execve"] == 1 and one["exit_group"] == 1, one)
+    other = a_count(g, [YIELD] * 7 + [GETUID] * 3 + [MOUNT])
+    differ = {n: other.get(n, 0) - one.get(n, 0) for n in {*one, *other} if other.get(n, 0) != one.get(n, 0)}
+    expect(differ == {"sched_yield": -4, "getuid": 3}, one, other)  # mount() is refused
+
+
+@check
+def calls_are_counted_for_each_exec_by_itself(g):
+    streams = {}
+
+    def run():
+        for i in range(1, 41):  # at once
+            streams[g.start(["/bin/sh", "-c", "read x; exec perl -e 'syscall(24) for 1..%d'" % (100 * i)])] = 100 * i
+        for stream in streams:
+            g.send(stream, data=pb.GuestData(channel=pb.GUEST_CHANNEL_STDIN, bytes=b"go\n", eof=True))
+        for stream in streams:
+            exited(g.finish(stream, timeout=180))
+
+    ends = counted(g, run)
+    expect({s: c["sched_yield"] for s, c in ends.items()} == streams, ends)
+
+
+@check
+def calls_are_counted_where_that_is_asked_for(g):
+    def yields(n, **identity):
+        g.events, g.seen = [], 0
+        done = g.identify(**identity)
+        exited(g.run(["perl", "-e", "syscall(24) for 1..%d" % n]))
+        return done, [{c.call: c.times for c in e.calls}["sched_yield"] for e in of(g.events, "CALLS")]
+
+    done, told = yields(5, watch=True, count_calls=True)
+    expect(done.counted and told == [5], done, told)
+    done, told = yields(6, watch=True)
+    expect(not done.counted and not done.uncounted and told == [] and g.events, done, told)
+    done, told = yields(7, watch=True, count_calls=True)
+    expect(done.counted and told == [7], done, told)
+    done, told = yields(8, count_calls=True)
+    expect(not done.counted and "watched" in done.uncounted and told == [], done, told)
+    g.identify()  # and the checks that follow are not watched
+
+
 @check
 def foreign_architecture_is_killed(g):
     code = b"\xb8\x14\0\0\0\xcd\x80" + b"\x31\xff\xb8\xe7\0\0\0\x0f\x05"  # int 0x80: getpid

@@ -161,12 +161,12 @@ class Guest:
         self.hello_seconds = time.monotonic() - self.spawned
         return frame.hello
 
-    def identify(self, hostname="sbx-test", pids=0, scratch=0, entropy=None, wall_ns=None, watch=False):
+    def identify(self, hostname="sbx-test", pids=0, scratch=0, entropy=None, wall_ns=None, watch=False, count_calls=False):
         self.send(identity=pb.GuestIdentity(
             entropy=os.urandom(32) if entropy is None else entropy,
             wall_clock_ns=time.time_ns() if wall_ns is None else wall_ns,
             hostname=hostname, machine_id="0123456789abcdef" * 2,
-            limits=pb.GuestLimits(pids=pids, scratch_bytes=scratch), watch=watch))
+            limits=pb.GuestLimits(pids=pids, scratch_bytes=scratch), watch=watch, count_calls=count_calls))
         frame = self.take(0)
         assert frame.WhichOneof("body") == "identity_done", frame
         return frame.identity_done

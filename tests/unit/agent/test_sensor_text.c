@@ -203,6 +203,56 @@ static void test_a_short_record_is_filled_up_with_zeros(void **state)
     assert_int_equal(out.target, 0);
 }
 
+static struct sensor_calls calls;
+static struct sensor_calls_text calls_text;
+
+static void test_calls_have_their_names(void **state)
+{
+    (void)state;
+    memset(&calls, 0, sizeof calls);
+    calls.times[0] = 7;   /* read */
+    calls.times[231] = 1; /* exit_group */
+    calls.times[SENSOR_CALLS_OTHER] = 5;
+    assert_int_equal(sensor_calls_total(&calls), 13);
+    sensor_describe_calls(&calls, 42, &calls_text, &out);
+    assert_int_equal(out.kind, CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_CALLS);
+    assert_int_equal(out.at_ns, 42);
+    assert_int_equal(out.n_calls, 3);
+    assert_string_equal(out.calls[0]->call, "read");
+    assert_int_equal(out.calls[0]->times, 7);
+    assert_string_equal(out.calls[1]->call, "exit_group");
+    assert_string_equal(out.calls[2]->call, "other");
+    assert_int_equal(out.calls[2]->times, 5);
+}
+
+static void test_no_calls_are_none(void **state)
+{
+    (void)state;
+    memset(&calls, 0, sizeof calls);
+    sensor_describe_calls(&calls, 1, &calls_text, &out);
+    assert_int_equal(out.n_calls, 0);
+}
+
+/* Whatever was called: it fits, none is missing in the sum, and what has no name keeps its number.
+ */
+static void test_all_calls_fit(void **state)
+{
+    (void)state;
+    uint64_t total = 0;
+    for (size_t i = 0; i < SENSOR_CALLS_MAX; i++)
+        calls.times[i] = 1;
+    sensor_describe_calls(&calls, 1, &calls_text, &out);
+    assert_int_equal(out.n_calls, SENSOR_CALLS_TOLD + 1);
+    assert_string_equal(out.calls[SENSOR_CALLS_TOLD]->call, "other");
+    for (size_t i = 0; i < out.n_calls; i++)
+        total += out.calls[i]->times;
+    assert_int_equal(total, SENSOR_CALLS_MAX);
+    memset(&calls, 0, sizeof calls);
+    calls.times[SENSOR_CALLS_OTHER - 1] = 3;
+    sensor_describe_calls(&calls, 1, &calls_text, &out);
+    assert_string_equal(out.calls[0]->call, "478");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +265,9 @@ int main(void)
         cmocka_unit_test(test_addresses_of_each_family),
         cmocka_unit_test(test_system_calls_have_names_or_numbers),
         cmocka_unit_test(test_a_short_record_is_filled_up_with_zeros),
+        cmocka_unit_test(test_calls_have_their_names),
+        cmocka_unit_test(test_no_calls_are_none),
+        cmocka_unit_test(test_all_calls_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
