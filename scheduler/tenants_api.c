@@ -41,6 +41,7 @@ static void fill_tenant(struct tenant_row *o, const struct tenant *t)
     o->limits.contexts = l->contexts;
     o->limits.network = l->network != 0;
     o->limits.file_bytes = l->file_bytes;
+    o->limits.count_calls = l->count_calls != 0;
     o->m.limits = &o->limits;
 }
 
@@ -68,6 +69,7 @@ static int read_limits(const Cloche__V1__TenantLimits *m, struct tenant_limits *
         {"contexts", m->contexts},
         {"network", m->network ? 1 : 0},
         {"file_bytes", m->file_bytes},
+        {"count_calls", m->count_calls ? 1 : 0},
     };
     for (size_t i = 0; i < CL_COUNT(given); i++) {
         if (given[i].value && limits_set(out, given[i].name, given[i].value, err) < 0)
@@ -94,10 +96,11 @@ static void on_put_loaded(void *arg, struct tenant *t, const struct cl_err *err)
         char text[256];
         (void)snprintf(
             text, sizeof text,
-            "sandboxes=%llu vcpu_milli=%llu memory_mib=%llu rate_interval_us=%llu network=%llu",
+            "sandboxes=%llu vcpu_milli=%llu memory_mib=%llu rate_interval_us=%llu network=%llu "
+            "count_calls=%llu",
             (unsigned long long)t->limits.sandboxes, (unsigned long long)t->limits.vcpu_milli,
             (unsigned long long)t->limits.mem_mib, (unsigned long long)t->limits.rate_interval_us,
-            (unsigned long long)t->limits.network);
+            (unsigned long long)t->limits.network, (unsigned long long)t->limits.count_calls);
         const struct audit_field fields[] = {
             AUDIT_STR("by", a->p.key_id), AUDIT_BOOL("created", p->created),
             AUDIT_STR("limits", text), AUDIT_STR("tenant", t->name)};

@@ -459,6 +459,7 @@ void unit_assignment(const struct unit *u, struct assignment *o)
     a->pause_on_idle = u->record->pause_on_idle;
     a->traceparent = u->record->traceparent;
     a->guest_separation = tenant_separation(u->tenant);
+    a->count_calls = u->tenant->limits.count_calls != 0;
     a->fork_of = u->record->fork_of;
     a->fork_moment = u->record->fork_moment;
     if (spec->network_grant && u->kind != BOOKS_SNAPSHOT) {
@@ -710,7 +711,9 @@ static void emit_vm_start(struct unit *u, const Cloche__V1__UnitStarted *m)
     size_t n = grant ? CL_MIN(grant->n_allow, CL_COUNT(allow)) : 0;
     for (size_t i = 0; i < n; i++)
         allow[i] = grant->allow[i];
+    const char *calls = m->calls[0] ? m->calls : "not counted: its worker is too old";
     const struct audit_field fields[] = {
+        AUDIT_STR("calls", u->tenant->limits.count_calls ? calls : NULL),
         AUDIT_STR("driver", u->driver),
         AUDIT_STR("guest_separation", separation_name(u->separation)),
         AUDIT_STR("image_sha256", m->image_key),

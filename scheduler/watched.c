@@ -13,20 +13,25 @@ enum {
     ARENA = 1024 * 1024, /* one event's argv with its digests */
     CALL_ARGS = 3,
     ARG_TEXT = 24,
+    CALL_TEXT = 56, /* "clock_gettime=18446744073709551615" */
 };
 
-static void add_who(struct rows *r, const struct unit *u, const Cloche__V1__WatchedEvent *w)
+static void add_where(struct rows *r, const struct unit *u, const Cloche__V1__WatchedEvent *w)
 {
     const Cloche__V1__GuestEvent *e = w->event;
-    rows_add(r, (struct audit_field)AUDIT_STR("comm", e->comm));
     rows_add(r, (struct audit_field)AUDIT_STR("context", rows_text(e->context)));
     rows_add(r, (struct audit_field)AUDIT_STR("exec", rows_text(w->exec_id)));
     rows_add(r, (struct audit_field)AUDIT_NUM("guest_ns", e->at_ns));
     rows_add(r, (struct audit_field)AUDIT_NUM("number", e->number));
+    rows_add(r, (struct audit_field)AUDIT_STR("unit", u->id));
+}
+
+static void add_process(struct rows *r, const Cloche__V1__GuestEvent *e)
+{
+    rows_add(r, (struct audit_field)AUDIT_STR("comm", e->comm));
     rows_add(r, (struct audit_field)AUDIT_NUM("parent", e->parent));
     rows_add(r, (struct audit_field)AUDIT_NUM("pid", e->pid));
     rows_add(r, (struct audit_field)AUDIT_NUM("uid", e->uid));
-    rows_add(r, (struct audit_field)AUDIT_STR("unit", u->id));
 }
 
 /* A guest that shares its kernel with user code is not believed as one that does not. */
@@ -87,11 +92,35 @@ static int emit_denied(struct unit *u, struct rows *r, const Cloche__V1__GuestEv
     return emit(u, AUDIT_GUEST_DENIED, r, err);
 }
 
+/* All that an exec or a code context did, by kind: who reads one knows what the others told. */
+static int emit_calls(struct unit *u, struct rows *r, const Cloche__V1__GuestEvent *e,
+                      struct cl_err *err)
+{
+    char text[AUDIT_LIST_MAX][CALL_TEXT];
+    const char *calls[AUDIT_LIST_MAX];
+    size_t n = CL_MIN(e->n_calls, (size_t)AUDIT_LIST_MAX);
+    uint64_t total = 0;
+    for (size_t i = 0; i < n; i++) {
+        const Cloche__V1__GuestCalls *c = e->calls[i];
+        (void)snprintf(text[i], sizeof text[i], "%.32s=%" PRIu64, c->call, c->times);
+        calls[i] = text[i];
+        total += c->times;
+    }
+    rows_add(r, (struct audit_field)AUDIT_LIST("calls", calls, n));
+    rows_add(r, (struct audit_field)AUDIT_BOOL("last", e->last));
+    rows_add(r, (struct audit_field)AUDIT_NUM("total", total));
+    rows_add(r, (struct audit_field)AUDIT_NUM("uncounted", e->uncounted));
+    return emit(u, AUDIT_GUEST_CALLS, r, err);
+}
+
 static int emit_event(struct unit *u, const Cloche__V1__WatchedEvent *w, struct rows r,
                       struct cl_err *err)
 {
     const Cloche__V1__GuestEvent *e = w->event;
-    add_who(&r, u, w);
+    add_where(&r, u, w);
+    if (e->kind == CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_CALLS)
+        return emit_calls(u, &r, e, err);
+    add_process(&r, e);
     switch ((int)e->kind) { /* of the guest: any value */
     case CLOCHE__V1__GUEST_EVENT_KIND__GUEST_EVENT_KIND_EXEC:
         return emit_exec(u, &r, e, err);

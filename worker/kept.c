@@ -145,6 +145,7 @@ static void fill(struct row *row, const struct kept_source *s)
     m->code_started = s->machine->code_started;
     m->cpu_ns = s->machine->cpu_ns;
     m->unwatched = text_of(s->machine->unwatched);
+    m->calls = text_of(s->machine->calls);
     m->watch = &row->watch;
     m->network = &row->network;
     m->sent_bytes = s->sent_bytes;

@@ -83,6 +83,7 @@ struct machine_claim {
     uint64_t scratch_bytes;        /* 0 = DISK_DEFAULT_MIB */
     const struct net_grant *grant; /* NULL = no network; borrowed during the call */
     bool for_good;                 /* it rests, and never wakes */
+    bool count_calls;              /* of its user code */
 };
 
 /* Start one; warm = run the template's warm-ups before READY. */
@@ -145,7 +146,7 @@ struct machine_kept {
     uint64_t cpu_ns;
     uint64_t flow; /* newest number of its network's flows */
     bool code_started;
-    const char *unwatched;
+    const char *unwatched, *calls;
     struct usage usage;                   /* borrowed samples */
     uint64_t usage_open_ns, usage_cpu_ns; /* of its last sample: how long before the rest, and CPU
                                              time then */
@@ -188,6 +189,8 @@ bool machine_dials(const struct machine *m);
 bool machine_takes_cell_env(const struct machine *m);
 /* CLAIMED: why nothing is heard of what its user code does; NULL = it is. */
 const char *machine_unwatched(const struct machine *m);
+/* CLAIMED, and its claim has its system calls counted: "counted", or why they are not; else "". */
+const char *machine_calls(const struct machine *m);
 /* Its agent cannot be talked to any more: on_end comes soon, and says why. */
 bool machine_is_broken(const struct machine *m);
 /* UNIMPL where the VM's monitor counts nothing. */

@@ -157,6 +157,7 @@ static int send_identity(struct machine *m, const char *hostname, const struct m
     identity.machine_id = machine_id;
     identity.limits = &limits;
     identity.watch = m->host->watch;
+    identity.count_calls = m->host->watch && claim && claim->count_calls;
     return guest_identify(m->guest, &identity, err);
 }
 
@@ -389,6 +390,11 @@ static void note_watch(struct machine *m, const Cloche__V1__GuestIdentityDone *d
     if (why[0] && m->host->watch && m->origin == VM_BOOT && m->state == MACHINE_IDENTIFYING)
         log_event(LOG_GUEST_UNWATCHED, "template=%s driver=%s text='%s'", m->template->m.name,
                   machine_driver(m)->name, m->unwatched);
+    const char *uncounted = why[0]               ? why
+                            : done->uncounted[0] ? done->uncounted
+                                                 : "its template is too old: build it again";
+    (void)snprintf(m->calls, sizeof m->calls, "%s%.150s",
+                   done->counted ? "" : "not counted: ", done->counted ? "counted" : uncounted);
 }
 
 static void on_watched(void *arg, const Cloche__V1__GuestEvents *batch)
@@ -804,6 +810,7 @@ int machine_take_claim(struct machine *m, const struct machine_claim *claim, str
     (void)snprintf(s->lease_id, sizeof s->lease_id, "%s", claim->lease_id);
     s->fence = claim->fence;
     m->for_good = claim->for_good;
+    m->count_calls = claim->count_calls;
     machine_set_deadline(m, claim->deadline_ns);
     m->disk_bytes = claim->scratch_bytes ? claim->scratch_bytes : DISK_DEFAULT_MIB * CL_MIB;
     return claim->grant ? take_grant(m, claim->grant, err) : 0;
@@ -912,6 +919,11 @@ bool machine_dials(const struct machine *m)
 bool machine_takes_cell_env(const struct machine *m)
 {
     return m->template->cell_env;
+}
+
+const char *machine_calls(const struct machine *m)
+{
+    return m->count_calls ? m->calls : "";
 }
 
 const char *machine_unwatched(const struct machine *m)

@@ -104,6 +104,7 @@ void machine_get_kept(const struct machine *m, struct machine_kept *ret_kept)
                                       .flow = m->grant ? m->grant->past.flow : 0,
                                       .code_started = m->saved.code_started,
                                       .unwatched = m->unwatched,
+                                      .calls = m->calls,
                                       .past = m->rest_past};
     machine_usage_keep(m, ret_kept);
     rest_get_ticket(m->rest, &ret_kept->image);
@@ -174,6 +175,7 @@ static int take_kept(struct machine *m, const struct machine_kept *kept, struct 
     m->saved.code_started = kept->code_started;
     (void)snprintf(m->kept_name, sizeof m->kept_name, "%s", kept->name);
     (void)snprintf(m->unwatched, sizeof m->unwatched, "%s", kept->unwatched);
+    (void)snprintf(m->calls, sizeof m->calls, "%s", kept->calls);
     return (kept->disk_bytes ? open_disk(m, kept->disk_bytes, err)
                              : vm_body_open_copy(&m->body, -1, 0, err)) < 0
                ? -1

@@ -90,6 +90,8 @@ struct machine {
     int uid_slot;        /* -1 = none */
     uint64_t disk_bytes; /* what its claim was given */
     char unwatched[160]; /* why its guest tells nothing; "" = it does */
+    bool count_calls;    /* so its claim */
+    char calls[176];     /* "counted", or why they are not */
     struct vm_state saved;
     struct cl_timer timeout;
     struct cl_timer clock;   /* while CLAIMED: when to look at the guest's clock next */

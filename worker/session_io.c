@@ -233,6 +233,7 @@ static void on_started(void *arg, struct unit *u)
     m.guest_separation = unit_separation(t->driver->is_shared);
     const char *unwatched = machine_unwatched(u->machine);
     m.unwatched = (char *)(uintptr_t)(unwatched ? unwatched : "");
+    m.calls = (char *)(uintptr_t)machine_calls(u->machine);
     m.monitor_build = (char *)(uintptr_t)t->monitor.build;
     m.monitor_sha256 = (char *)(uintptr_t)t->monitor.sha256;
     Cloche__V1__RunningUnit rest;

@@ -336,6 +336,7 @@ int unit_fill_claim(const struct unit *u, struct net_grant *grant, struct machin
         .scratch_bytes = disk_bytes(u),
         .grant = words ? grant : NULL,
         .for_good = is_snapshot(u),
+        .count_calls = u->assign->count_calls,
     };
     return words ? net_words_grant(words, u->units->net, grant, err) : 0;
 }

@@ -431,6 +431,7 @@ static int restore_machine(struct unit *u, const Cloche__V1__KeptSandbox *m, str
                                 .cpu_ns = m->cpu_ns,
                                 .code_started = m->code_started,
                                 .unwatched = m->unwatched,
+                                .calls = m->calls,
                                 .usage = {samples, kept_usage(m, samples), USAGE_MAX},
                                 .usage_open_ns = m->usage_open_ns,
                                 .usage_cpu_ns = m->usage_cpu_ns,

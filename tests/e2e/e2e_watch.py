@@ -113,6 +113,72 @@ def a_sandbox(c):
     check("and it adds up", log.sums_up(), log.of("guest.count"))
 
 
+def calls_of(fields):
+    return {name: int(n) for name, n in (c.split("=") for c in fields["calls"])}
+
+
+def yields(n, then=""):
+    return ["perl", "-e", f"syscall(24) for 1..{n}; {then}"]  # sched_yield, which nobody else calls
+
+
+@suite.scenario
+def how_often_each_call_was_made(c):
+    counting = c.tenant("counting", count_calls=True)
+    check("the limit is there again", c.admin.tenants.GetTenant(pb.GetTenantRequest(name="counting")).tenant.limits.count_calls)
+    box = Box(counting)
+    told = lambda of: [f for f in Log(c, box.id, ended=False).of("guest.calls") if f.get("exec") == of]
+    box.run(*yields(1234))
+    simple = box.exec
+    box.run(*yields(100, "for (1..3) { if (!fork) { syscall(24) for 1..50; exit } } 1 while wait > 0; syscall(165, 0, 0, 0, 0, 0) for 1..9"))
+    family = box.exec
+    box.run("perl", "-e", "syscall(100000) for 1..7; syscall(24)")
+    unknown = box.exec
+    box.run(*yields(1000000))
+    many = box.exec
+    box.begin(*yields(77, "sleep 1 until -e '/tmp/go'; syscall(24) for 1..5"))
+    slow = box.exec
+    until(lambda: told(slow), 30)
+    counting.sandboxes.Pause(pb.PauseRequest(sandbox_id=box.id), timeout=soon(60))
+    counting.sandboxes.Resume(pb.ResumeRequest(sandbox_id=box.id), timeout=soon(60))
+    copy = counting.sandboxes.Fork(pb.ForkRequest(sandbox_id=box.id), timeout=soon(60)).sandbox.id
+    box.put("/tmp/go", "")
+    box.finish()
+    log = box.end(c)
+    ends = {f["exec"]: f for f in log.of("guest.calls") if f["last"]}
+    equal("one end for each exec", sorted(ends), sorted([simple, family, unknown, many, slow]))
+    equal("as often as it was called", [calls_of(ends[e]).get("sched_yield") for e in (simple, family, unknown, many, slow)], [1234, 250, 1, 1000000, 82])
+    family_calls = calls_of(ends[family])
+    equal("each fork once, and each end", (family_calls.get("clone"), family_calls.get("exit_group"), family_calls.get("execve", 0) > 0), (3, 4, True))
+    equal("what the filter refuses is told as such, and not counted", (family_calls.get("mount"), len([f for f in log.of("guest.denied") if f["exec"] == family])), (None, 9))
+    check("numbers that no kernel knows are others", calls_of(ends[unknown])["other"] >= 7, ends[unknown])
+    first = [f for f in log.of("guest.calls") if f["exec"] == slow][0]
+    equal("one that runs on is told meanwhile", (first["last"], calls_of(first)["sched_yield"]), (False, 77))
+    check("total is the sum", all(f["total"] == sum(calls_of(f).values()) and f["uncounted"] == 0 for f in ends.values()), ends)
+    check("before the end of its exec", log.at("guest.calls", exec=simple) < log.at("exec.end", exec=simple))
+    equal("vm.start tells that they are counted", [f["calls"] for f in log.of("vm.start")], ["counted"])
+    check("and it adds up", log.sums_up(), log.of("guest.count"))
+    box.id = copy
+    box.run(*yields(3))
+    own, theirs = box.exec, box.end(c)
+    equal("a copy counts anew", [calls_of(f).get("sched_yield") for f in theirs.of("guest.calls") if f.get("exec") == own], [3])
+    check("also what it goes on with", all(calls_of(f).get("sched_yield", 0) in (0, 5) for f in theirs.of("guest.calls") if f.get("exec") != own), theirs.of("guest.calls"))
+    check("a tenant whose calls are not counted has none", not Log(c, run(c.admin, *yields(5)).job_id).of("guest.calls"))
+
+
+@suite.scenario
+def how_often_code_calls(c):
+    counting = c.tenant("counting-code", count_calls=True)
+    box = Box(counting, "python")
+    context = counting.codes.CreateContext(pb.CreateContextRequest(sandbox_id=box.id, language=pb.LANGUAGE_PYTHON), timeout=soon(60)).context.id
+    script = "import os\nfor _ in range(%d): os.sched_yield()\n"
+    for n in (40, 2):
+        list(counting.codes.RunCode(pb.RunCodeRequest(sandbox_id=box.id, context_id=context, code=script % n), timeout=soon(60)))
+    log = box.end(c)
+    of = [f for f in log.of("guest.calls") if f.get("context") == context]
+    equal("after each cell, since its interpreter began", [calls_of(f).get("sched_yield") for f in of][-2:], [40, 42])
+    check("and it adds up", log.sums_up(), log.of("guest.count"))
+
+
 @suite.scenario
 def what_is_removed_and_moved(c):
     box, long = Box(c.admin), "n" * 250
