@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -16,6 +17,7 @@ enum {
     TIME_AT = 11,   /* of "2026-01-02T03:04:05.123456Z" */
     TIME_LEN = 12,
     FILES_SHOWN = 12,
+    CALLS_SHOWN = 8,
 };
 
 struct tree {
@@ -182,6 +184,8 @@ static void vm_start(const struct fact *f)
              str(f, "guest_separation"), str(f, "network"));
     if (str(f, "unwatched")[0])
         add_text(n, "; its user code is not watched: %s", str(f, "unwatched"));
+    else if (str(f, "calls")[0] && strcmp(str(f, "calls"), "counted") != 0)
+        add_text(n, "; its system calls are %s", str(f, "calls"));
 }
 
 static void unit_life(const struct fact *f)
@@ -350,6 +354,47 @@ static void guest_trace(const struct fact *f)
     leaf(f, owner(f), "trace", "traced process %" PRIu64, num(f, "target"));
 }
 
+static uint64_t times_of(const char *call)
+{
+    const char *mark = call ? strrchr(call, '=') : NULL;
+    return mark ? strtoull(mark + 1, NULL, 10) : 0;
+}
+
+/* Behind these in the order of how often, then of the list; NULL = there is none. */
+static const char *next_call(const json_t *calls, const char *before)
+{
+    const char *best = NULL;
+    bool is_behind = false;
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        const char *call = json_string_value(json_array_get(calls, i));
+        if (call == before)
+            is_behind = true;
+        else if (call &&
+                 (!before || times_of(call) < times_of(before) ||
+                  (is_behind && times_of(call) == times_of(before))) &&
+                 (!best || times_of(call) > times_of(best)))
+            best = call;
+    }
+    return best;
+}
+
+/* Each tells all since the beginning: the newest stands. */
+static void guest_calls(const struct fact *f)
+{
+    const json_t *calls = json_object_get(f->fields, "calls");
+    const char *exec = str(f, "exec"), *call = next_call(calls, NULL);
+    json_t *n = place(f, owner(f), "calls", "calls", exec[0] ? exec : str(f, "context"));
+    set_text(n, "%" PRIu64 " system calls", num(f, "total"));
+    for (int i = 0; call && i < CALLS_SHOWN; i++, call = next_call(calls, call)) {
+        const char *mark = strrchr(call, '=');
+        add_text(n, "%s%.*s %s", i ? ", " : ": ", (int)(mark ? mark - call : 0), call,
+                 mark ? mark + 1 : call);
+    }
+    if (call)
+        add_text(n, ", ...");
+    (void)json_object_set(n, "fields", f->fields);
+}
+
 /* How much is told; what is not must be seen. */
 static void count(const struct fact *f)
 {
@@ -460,7 +505,7 @@ static const struct {
     {"net.open", net_open},         {"net.close", net_close},
     {"net.denied", net_denied},     {"unit.move", unit_life},
     {"port.link", port_link},       {"port.open", port_open},
-    {"port.close", port_close},
+    {"port.close", port_close},     {"guest.calls", guest_calls},
 };
 
 /* It was told again to a scheduler that followed one that died, and that one had written it. */

@@ -76,6 +76,25 @@ static void test_processes_stand_under_who_made_them(void **state)
                    "`- code context python\n" AT "   `- wrote /b\n");
 }
 
+static void test_of_system_calls_the_newest_sums(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {
+        {"exec.start", "{\"exec\":\"e1\",\"argv\":[\"x\"]}"},
+        {"guest.calls", "{\"exec\":\"e1\",\"calls\":[\"read=5\"],\"total\":5,\"number\":1}"},
+        {"guest.calls",
+         "{\"exec\":\"e1\",\"calls\":[\"read=7\",\"write=3\",\"close=20\",\"brk=3\"],"
+         "\"total\":33,\"number\":2}"},
+        {"guest.calls",
+         "{\"context\":\"python\",\"calls\":[\"a=1\",\"b=1\",\"c=1\",\"d=1\",\"e=1\","
+         "\"f=1\",\"g=1\",\"h=1\",\"i=9\",7,\"none\"],\"total\":17,\"number\":3}"},
+    };
+    SHOWS(rows, "              sbx_1\n" AT "|- exec e1: x\n" AT
+                "|  `- 33 system calls: close 20, read 7, write 3, brk 3\n" AT
+                "`- code context python\n" AT
+                "   `- 17 system calls: i 9, a 1, b 1, c 1, d 1, e 1, f 1, g 1, ...\n");
+}
+
 static void test_a_copy_says_of_what(void **state)
 {
     (void)state;
@@ -209,6 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_processes_stand_under_who_made_them),
+        cmocka_unit_test(test_of_system_calls_the_newest_sums),
         cmocka_unit_test(test_a_copy_says_of_what),
         cmocka_unit_test(test_ends_are_told_where_it_began),
         cmocka_unit_test(test_files_in_masses_hide_nothing_else),
