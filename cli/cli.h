@@ -50,7 +50,7 @@ struct cli_opts {
     /* repl */
     const char *language, *sandbox;
     /* tenants, keys */
-    const char *tenant, *scopes, *note, *rate, *isolation, *network;
+    const char *tenant, *scopes, *note, *rate, *isolation, *network, *count_calls;
     uint64_t max_sandboxes, max_vcpus, max_memory, max_disk, max_egress, max_file, cpu_time, period,
         burst, weight, queue;
     /* worker drain */

@@ -27,7 +27,8 @@ static json_t *tenant_json(const Cloche__V1__Tenant *t)
                        UINT64_C(1000000) / l->rate_interval_us,
                        UINT64_C(10000000) / l->rate_interval_us % 10);
     return json_pack(
-        "{s:s, s:o, s:s, s:s, s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}}",
+        "{s:s, s:o, s:s, s:s, s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, "
+        "s:b}}",
         "name", t->name, "created", out_time(t->created ? t->created->unix_ns : 0),
         "guest_separation", t->guest_separation, "rate", rate, "limits", "sandboxes",
         (json_int_t)l->sandboxes, "vcpu_milli", (json_int_t)l->vcpu_milli, "memory_mib",
@@ -36,7 +37,8 @@ static json_t *tenant_json(const Cloche__V1__Tenant *t)
         (json_int_t)l->egress_bytes_per_period, "period_ms", (json_int_t)l->period_ms,
         "rate_interval_us", (json_int_t)l->rate_interval_us, "rate_burst",
         (json_int_t)l->rate_burst, "queue_max", (json_int_t)l->queue_max, "weight",
-        (json_int_t)l->weight, "file_bytes", (json_int_t)l->file_bytes, "network", (int)l->network);
+        (json_int_t)l->weight, "file_bytes", (json_int_t)l->file_bytes, "network", (int)l->network,
+        "count_calls", (int)l->count_calls);
 }
 
 /* Limits as columns of their own, for tables. */
@@ -45,13 +47,19 @@ static void flatten(json_t *tenant)
     (void)json_object_update_missing(tenant, json_object_get(tenant, "limits"));
 }
 
-static const struct out_col tenant_lines[] = {
-    {"name", "name"},           {"created", "created"},
-    {"sandboxes", "sandboxes"}, {"vcpu_milli", "vCPU/1000"},
-    {"memory_mib", "MiB"},      {"disk_mib", "disk MiB"},
-    {"rate", "rate"},           {"rate_burst", "burst"},
-    {"queue_max", "queue"},     {"weight", "weight"},
-    {"network", "network"},     {"guest_separation", "guest separation"}};
+static const struct out_col tenant_lines[] = {{"name", "name"},
+                                              {"created", "created"},
+                                              {"sandboxes", "sandboxes"},
+                                              {"vcpu_milli", "vCPU/1000"},
+                                              {"memory_mib", "MiB"},
+                                              {"disk_mib", "disk MiB"},
+                                              {"rate", "rate"},
+                                              {"rate_burst", "burst"},
+                                              {"queue_max", "queue"},
+                                              {"weight", "weight"},
+                                              {"network", "network"},
+                                              {"guest_separation", "guest separation"},
+                                              {"count_calls", "system calls counted"}};
 
 static int print_tenant(const struct cli_opts *o, const Cloche__V1__Tenant *t)
 {
@@ -77,6 +85,16 @@ static void override(uint64_t *at, uint64_t value)
         *at = value;
 }
 
+static int set_switch(const char *option, const char *word, protobuf_c_boolean *at,
+                      struct cl_err *err)
+{
+    if (word && strcmp(word, "yes") != 0 && strcmp(word, "no") != 0)
+        return cl_fail(err, CL_E_INVALID, 0, "--%s is \"yes\" or \"no\"", option);
+    if (word)
+        *at = strcmp(word, "yes") == 0;
+    return 0;
+}
+
 /* The options over what is there. */
 static int set_limits(const struct cli_opts *o, Cloche__V1__TenantLimits *l, struct cl_err *err)
 {
@@ -91,10 +109,9 @@ static int set_limits(const struct cli_opts *o, Cloche__V1__TenantLimits *l, str
     override(&l->weight, o->weight);
     override(&l->egress_bytes_per_period, o->max_egress);
     override(&l->file_bytes, o->max_file);
-    if (o->network && strcmp(o->network, "yes") != 0 && strcmp(o->network, "no") != 0)
-        return cl_fail(err, CL_E_INVALID, 0, "--network is \"yes\" or \"no\"");
-    if (o->network)
-        l->network = strcmp(o->network, "yes") == 0;
+    if (set_switch("network", o->network, &l->network, err) < 0 ||
+        set_switch("count-calls", o->count_calls, &l->count_calls, err) < 0)
+        return -1;
     return o->rate ? value_rate(o->rate, &l->rate_interval_us, err) : 0;
 }
 
@@ -342,6 +359,8 @@ static const struct arg_opt put_opts[] = {
     {"burst", 0, ARG_U64, OPT(burst), "N", "submissions that may come at once"},
     {"weight", 0, ARG_U64, OPT(weight), "N", "share of the machine under contention, 1-1000"},
     {"queue", 0, ARG_U64, OPT(queue), "N", "jobs that may wait"},
+    {"count-calls", 0, ARG_STRING, OPT(count_calls), "yes",
+     "the audit log tells how often which system call was made"},
     {"guest-separation", 0, ARG_STRING, OPT(isolation), "X", "isolated (default) or shared-ok"},
 };
 static const struct arg_opt json_opts[] = {OPT_JSON};

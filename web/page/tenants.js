@@ -74,22 +74,25 @@ function limits(name, doing) {
   let known = null;
   const inputs = new Map(LIMITS.map(([field]) => [field, el("input", { type: "number", name: field, min: 0, step: "any", required: true })]));
   const network = el("input", { type: "checkbox", name: "network" });
+  const countCalls = el("input", { type: "checkbox", name: "countCalls" });
   const separation = el("select", { name: "separation" },
     el("option", { value: "isolated" }, "isolated"), el("option", { value: "shared-ok" }, "shared kernels accepted"));
   const show = (tenant) => {
     known = tenant;
     for (const [field, , read] of LIMITS) inputs.get(field).value = read(tenant.limits?.[field] ?? 0);
     network.checked = Boolean(tenant.limits?.network);
+    countCalls.checked = Boolean(tenant.limits?.countCalls);
     separation.value = tenant.guestSeparation || "isolated";
   };
   const row = (title, input) => el("label", {}, el("span", {}, title), input);
   const node = el("form.fields", {
     onsubmit: doing(async () => {
-      const changed = { ...known.limits, network: network.checked };
+      const changed = { ...known.limits, network: network.checked, countCalls: countCalls.checked };
       for (const [field, , , write] of LIMITS) changed[field] = write(Number(inputs.get(field).value));
       show((await call("TenantService/PutTenant", { name, limits: changed, guestSeparation: separation.value })).tenant);
     }),
   }, ...LIMITS.map(([field, title]) => row(title, inputs.get(field))), row("Guests", separation), row("Network by grant", network),
+  row("Count system calls", countCalls),
   el("button.primary", { type: "submit" }, "Save"));
   return { node, load: async () => show((await call("TenantService/GetTenant", { name })).tenant) };
 }
