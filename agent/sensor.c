@@ -212,24 +212,31 @@ static size_t counted(const struct sensor *sensor, uint64_t out[static SENSOR_CO
     return n;
 }
 
-/* The entry of this cgroup, or a free one. */
 static struct sensor_told *told_of(struct sensor *sensor, uint64_t cgroup)
 {
-    struct sensor_told *found = NULL;
-    for (size_t i = 0; i < CL_COUNT(sensor->told); i++) {
+    for (size_t i = 0; i < CL_COUNT(sensor->told); i++)
         if (sensor->told[i].cgroup == cgroup)
             return &sensor->told[i];
-        if (!found && sensor->told[i].cgroup == 0)
-            found = &sensor->told[i];
-    }
-    CL_ASSERT(found); /* as many as the map has */
-    return found;
+    return NULL;
+}
+
+/* The entry of a cgroup that is in the map: there is room for as many. */
+static struct sensor_told *note_of(struct sensor *sensor, uint64_t cgroup)
+{
+    struct sensor_told *note = told_of(sensor, cgroup);
+    if (!note)
+        note = told_of(sensor, 0);
+    CL_ASSERT(note);
+    note->cgroup = cgroup;
+    return note;
 }
 
 static void forget_calls(struct sensor *sensor, uint64_t cgroup)
 {
+    struct sensor_told *note = told_of(sensor, cgroup);
     (void)calls_map(sensor, BPF_MAP_DELETE_ELEM, &cgroup, NULL);
-    *told_of(sensor, cgroup) = (struct sensor_told){0};
+    if (note)
+        *note = (struct sensor_told){0};
 }
 
 int sensor_count_calls(struct sensor *sensor, bool wanted, struct cl_err *err)
@@ -284,11 +291,11 @@ static int tell_calls(struct sensor *sensor, struct chan *chan, uint64_t cgroup,
     static struct sensor_calls_text text;
     if (!sensor->is_counting || calls_map(sensor, BPF_MAP_LOOKUP_ELEM, &cgroup, &calls) < 0)
         return 0;
-    struct sensor_told *told = told_of(sensor, cgroup);
+    struct sensor_told *note = note_of(sensor, cgroup);
     uint64_t total = sensor_calls_total(&calls);
-    if (total == told->total && !last)
+    if (total == note->total && !last)
         return 0;
-    *told = (struct sensor_told){cgroup, total};
+    note->total = total;
     struct sensor_owner owner = sensor->owner(sensor->owner_arg, cgroup);
     Cloche__V1__GuestEvent event;
     sensor_describe_calls(&calls, cl_now_ns(), &text, &event);
