@@ -2,12 +2,15 @@
  * called, and what they tell is right. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/bpf.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/ids.h"
@@ -79,6 +82,34 @@ static bool tells_of_files(const struct sensor_bpf *sensor, uint64_t before)
     return true;
 }
 
+static int yield(unsigned times)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        bool good = setuid(AGENT_ID_BASE + AGENT_USER_ID) == 0;
+        for (unsigned i = 0; good && i < times; i++)
+            good = sched_yield() == 0;
+        _exit(good ? 0 : 1);
+    }
+    return wait_for(child);
+}
+
+/* There is no cgroup but the root. */
+static bool counts_yields(const struct sensor_bpf *sensor, unsigned times)
+{
+    static struct sensor_calls calls;
+    uint64_t cgroup = 0;
+    union bpf_attr attr = {.map_fd = (uint32_t)sensor->maps.calls.map_fd};
+    attr.next_key = (uintptr_t)&cgroup;
+    if (syscall(SYS_bpf, BPF_MAP_GET_NEXT_KEY, &attr, sizeof attr) < 0)
+        return false;
+    attr.key = (uintptr_t)&cgroup;
+    attr.value = (uintptr_t)&calls;
+    return syscall(SYS_bpf, BPF_MAP_LOOKUP_ELEM, &attr, sizeof attr) == 0 &&
+           calls.times[SYS_sched_yield] == times && calls.times[SYS_exit_group] > 0 &&
+           sensor->bss->uncounted == 0;
+}
+
 void what_user_code_does(void)
 {
     struct sensor_bpf *sensor = sensor_bpf__open();
@@ -93,6 +124,7 @@ void what_user_code_does(void)
         uint64_t before = sensor->bss->seen;
         check(good && use_files() == 0 && tells_of_files(sensor, before),
               "and of files that are written, read and cut by name");
+        check(yield(1000) == 0 && counts_yields(sensor, 1000), "and count system calls");
     }
     if (sensor)
         sensor_bpf__destroy(sensor);
