@@ -27,6 +27,7 @@ struct rule {
 };
 
 struct rules {
+    size_t users; /* references */
     json_t *root; /* owned: all texts are its */
     struct rule rule[RULES_MAX];
     size_t n;
@@ -205,6 +206,7 @@ int rules_parse(const char *name, const char *text, size_t n, struct rules **ret
     CL_AUTO(rules_freep) struct rules *rules = cl_zalloc(sizeof *rules);
     if (!rules)
         return cl_fail(err, CL_E_NOMEM, 0, "rules");
+    rules->users = 1;
     if (n > RULES_BYTES)
         return cl_fail(err, CL_E_TOOBIG, 0, "'%s': more than %d bytes", name, RULES_BYTES);
     rules->root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
@@ -234,9 +236,16 @@ int rules_load(const char *path, struct rules **ret_rules, struct cl_err *err)
     return rules_parse(path, (const char *)text.data, text.len, ret_rules, err);
 }
 
+struct rules *rules_share(struct rules *rules)
+{
+    if (rules)
+        rules->users++;
+    return rules;
+}
+
 void rules_free(struct rules *rules)
 {
-    if (!rules)
+    if (!rules || --rules->users > 0)
         return;
     json_decref(rules->root);
     cl_free(rules);

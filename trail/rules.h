@@ -10,7 +10,7 @@
  * byte).  name, event, severity and what must be there; `of` different values of `value` within
  * `within_s` seconds of one `subject` make a finding.  docs/rules.md tells it to people.
  *
- * Owns:    the text of its rules; findings of them borrow from it.
+ * Owns:    the text of its rules; findings of them borrow from it.  It is counted who holds them.
  * Limit:   RULES_MAX rules, RULE_FIELDS fields of each, RULE_PATTERNS patterns of each field.
  * Thread:  any.  Pure, but for rules_load().
  */
@@ -38,7 +38,9 @@ int rules_parse(const char *name, const char *text, size_t n, struct rules **ret
                 struct cl_err *err) CL_MUST;
 /* The same of a file; an empty path is no rules, and NULL. */
 int rules_load(const char *path, struct rules **ret_rules, struct cl_err *err) CL_MUST;
-/* NULL is a no-op. */
+/* Another reference to the same; NULL is NULL. */
+struct rules *rules_share(struct rules *rules);
+/* Give a reference up; the last one ends them.  NULL is a no-op. */
 void rules_free(struct rules *rules);
 CL_DEFINE_AUTO(struct rules, rules_free)
 

@@ -13,7 +13,7 @@ static struct options options;
 
 struct program {
     struct cl_loop *loop;      /* owned */
-    struct rules *rules;       /* owned; NULL = none */
+    struct rules_file *rules;  /* owned */
     struct service *service;   /* owned */
     struct rpc_server *server; /* owned */
     struct audit_uids uids;
@@ -42,7 +42,7 @@ static int open_all(struct program *p, struct cl_err *err)
 {
     if (cl_loop_new(&p->loop, err) < 0 ||
         audit_uids_parse(options.allowed_uids, &p->uids, err) < 0 ||
-        rules_load(options.rules, &p->rules, err) < 0)
+        rules_file_open(options.rules, &p->rules, err) < 0)
         return -1;
     const struct service_conf conf = {p->loop, options.dir, options.public_key, &p->uids, p->rules};
     if (service_new(&conf, &p->service, err) < 0 || listen_on(p, err) < 0 ||
@@ -56,7 +56,7 @@ static void close_all(struct program *p)
     rpc_server_free(p->server);
     cl_loop_free(p->loop); /* buries the calls */
     service_free(p->service);
-    rules_free(p->rules);
+    rules_file_free(p->rules);
 }
 
 static int run(struct cl_err *err)

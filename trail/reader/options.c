@@ -14,7 +14,7 @@ const struct cl_conf_row option_rows[] = {
     ROW("allowed-uids", allowed_uids, CL_CONF_STRING, "", false,
         "uids of those besides the own one, as in 0,1000"),
     ROW("rules", rules, CL_CONF_STRING, "", false,
-        "detections of your own for findings (docs/rules.md)"),
+        "detections of your own for findings (docs/rules.md); read again when it changes"),
     ROW("log-level", log_level, CL_CONF_STRING, "info", true, "debug, info, warn or error"),
     ROW("seccomp", seccomp, CL_CONF_BOOL, "yes", false, "confine the process"),
 };

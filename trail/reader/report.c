@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "observability/log.h"
 #include "trail/reader/service_priv.h"
 #include "trail/tree.h"
 
@@ -85,11 +86,15 @@ static int begin_findings(struct reading *q, struct cl_err *err)
     const Cloche__V1__AuditServiceFindingsRequest *r =
         (const Cloche__V1__AuditServiceFindingsRequest *)q->request;
     struct walk_filter f = reading_filter(r->stream, NULL, r->since, r->until);
+    struct cl_err why;
     if (!f.since_ns)
         f.since_ns = cl_wall_ns() - FINDINGS_SPAN;
+    q->rules = rules_file_now(reading_conf(q)->rules, &why);
+    if (why.code != CL_OK)
+        log_event(LOG_RULES_BAD, "text='%s'", why.text);
     return walk_new(reading_conf(q)->dir, &f, &q->walk, err) < 0
                ? -1
-               : detect_new(reading_conf(q)->rules, &q->detect, err);
+               : detect_new(q->rules, &q->detect, err);
 }
 
 static int feed(void *arg, const struct audit_record *r, const char *line, size_t n,

@@ -56,6 +56,7 @@ static void destroy(void *obj)
     newest_free(q->newest);
     sheaf_free(q->sheaf);
     detect_free(q->detect);
+    rules_free(q->rules);
     cl_free(q->from);
     pb_free(q->request);
     cl_timer_fini(&q->turn);

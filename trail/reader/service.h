@@ -18,7 +18,7 @@
 #include "base/own.h"
 #include "base/util.h"
 #include "rpc/server.h"
-#include "trail/rules.h"
+#include "trail/rules_file.h"
 
 enum {
     SERVICE_CALLS = 64,
@@ -34,7 +34,7 @@ struct service_conf {
     const char *dir;               /* borrowed */
     const char *public_key;        /* borrowed: file, PEM; "" = audit.key.pub of the folder */
     const struct audit_uids *uids; /* who may call */
-    const struct rules *rules;     /* NULL = the built-in detections alone */
+    struct rules_file *rules;      /* borrowed: detections of the operator's own */
 };
 int service_new(const struct service_conf *conf, struct service **ret_service,
                 struct cl_err *err) CL_MUST;

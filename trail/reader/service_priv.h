@@ -34,6 +34,7 @@ struct reading {
     bool is_known;           /* the newest are: they are being told */
     struct sheaf *sheaf;     /* owned */
     struct detect *detect;   /* owned */
+    struct rules *rules;     /* a reference: of detect */
     struct walk_place *from; /* owned; their names are the request's */
     char **batch;            /* owned, each one: lines that wait for their message */
     size_t n_batch, cap_batch, batch_bytes;

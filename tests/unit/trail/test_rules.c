@@ -1,4 +1,4 @@
-/* tests/unit/cli/test_rules.c - rules of the operator's own: what is one, and what matches it. */
+/* tests/unit/trail/test_rules.c - rules of the operator's own: what is one, and what matches it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
