@@ -15,6 +15,8 @@ static const struct arg_opt up_opts[] = {
      "qemu/tcg"},
     {"net-private", 0, ARG_STRING, OPT(net_private), "10.1.0.0/16",
      "addresses that are not public and that --net may name all the same, with commas"},
+    {"rules", 0, ARG_STRING, OPT(rules), "FILE",
+     "detections of your own for findings (docs/rules.md); read again when it changes"},
     {"metrics", 0, ARG_STRING, OPT(metrics), "HOST:PORT",
      "where /metrics is served; none = nowhere"},
     {"mcp", 0, ARG_STRING, OPT(mcp), "HOST:PORT",

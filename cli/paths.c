@@ -25,7 +25,7 @@ static const char *env_of(const char *name)
     return v && v[0] ? v : NULL;
 }
 
-static int set_absolute(char out[static PATH_TEXT], const char *path, struct cl_err *err)
+int path_absolute(char out[static PATH_TEXT], const char *path, struct cl_err *err)
 {
     char cwd[PATH_TEXT] = "";
     if (path[0] != '/' && !getcwd(cwd, sizeof cwd))
@@ -94,11 +94,11 @@ int paths_resolve(const struct cli_opts *o, struct cli_paths *ret, struct cl_err
     char *slash = strrchr(p.bin, '/');
     if (slash)
         *slash = '\0';
-    if (state ? set_absolute(p.state, state, err) < 0 : default_state(p.is_root, p.state, err) < 0)
+    if (state ? path_absolute(p.state, state, err) < 0 : default_state(p.is_root, p.state, err) < 0)
         return -1;
     if (!run)
         default_run(p.is_root, p.run);
-    else if (set_absolute(p.run, run, err) < 0)
+    else if (path_absolute(p.run, run, err) < 0)
         return -1;
     find_share(&p);
     *ret = p;

@@ -26,6 +26,8 @@ struct cli_paths {
 
 int paths_resolve(const struct cli_opts *o, struct cli_paths *ret, struct cl_err *err) CL_MUST;
 
+/* As it is called from any folder: INVALID when it is too long. */
+int path_absolute(char out[static PATH_TEXT], const char *path, struct cl_err *err) CL_MUST;
 /* Join into out; a result that is too long is cut, which no existing path survives. */
 void path_join(char out[static PATH_TEXT], const char *dir, const char *name);
 

@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/fs.h"
 #include "base/own.h"
+#include "trail/rules.h"
 
 enum { REDIS_CONF_MAX = 8192 };
 
@@ -136,6 +137,8 @@ int plan_make(const struct cli_opts *o, struct plan *p, struct cl_err *err)
     *p = (struct plan){0};
     if (paths_resolve(o, &p->paths, err) < 0 || check_lengths(p, err) < 0 ||
         check_addresses(o, err) < 0)
+        return -1;
+    if (o->rules && path_absolute(p->rules, o->rules, err) < 0)
         return -1;
     p->switch_users = p->paths.is_root && !o->no_users;
     set_proc(p, PROC_REDIS, "redis", "redis.sock", SIGTERM);
@@ -278,6 +281,18 @@ static int check_signer(const struct plan *p, struct cl_err *err)
     return 0;
 }
 
+/* Wrong rules are found here, not in the log of a process that does not come up. */
+static int check_rules(const struct plan *p, struct cl_err *err)
+{
+    struct rules *rules;
+    if (rules_load(p->rules, &rules, err) < 0)
+        return -1;
+    rules_free(rules);
+    return p->rules[0] && p->switch_users
+               ? users_check_file(p->rules, p->uid_reader, p->gid_cloche, err)
+               : 0;
+}
+
 int plan_prepare(const struct cli_opts *o, struct plan *p, struct cl_err *err)
 {
     (void)o;
@@ -285,6 +300,8 @@ int plan_prepare(const struct cli_opts *o, struct plan *p, struct cl_err *err)
         return -1;
     if (p->switch_users && (users_ensure(p, err) < 0 || users_check_path(p->paths.state, err) < 0 ||
                             users_check_path(p->paths.run, err) < 0))
+        return -1;
+    if (check_rules(p, err) < 0)
         return -1;
     if (make_folders(p, err) < 0 || write_redis_conf(p, err) < 0 || make_certs(p, err) < 0 ||
         make_signing_key(p, err) < 0 || check_signer(p, err) < 0)
@@ -332,7 +349,8 @@ static int reader_arguments(struct plan *p, struct cl_err *err)
         r->gid = p->gid_cloche;
     }
     if (arg(r, err, "cloche-audit-reader") < 0 || arg(r, err, "--dir=%s", p->audit_dir) < 0 ||
-        arg(r, err, "--socket=%s", r->ready_socket) < 0)
+        arg(r, err, "--socket=%s", r->ready_socket) < 0 ||
+        (p->rules[0] && arg(r, err, "--rules=%s", p->rules) < 0))
         return -1;
     return p->switch_users ? arg(r, err, "--allowed-uids=%u", (unsigned)p->uid_cloche) : 0;
 }

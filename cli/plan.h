@@ -47,6 +47,7 @@ struct plan {
     char ca[PATH_TEXT];             /* "" = no TLS */
     char audit_dir[PATH_TEXT], template_dir[PATH_TEXT], key_file[PATH_TEXT];
     char templates[PROC_ARG];
+    char rules[PATH_TEXT]; /* "" = none */
     bool switch_users;
     uid_t uid_cloche, uid_audit, uid_reader, uid_redis;
     gid_t gid_cloche;
@@ -74,6 +75,9 @@ void plan_list_built(const struct plan *p, char *out, size_t size);
 int users_ensure(struct plan *p, struct cl_err *err) CL_MUST;
 /* Can this user pass through all folders above path?  DENIED names the one that is closed. */
 int users_check_path(const char *path, struct cl_err *err) CL_MUST;
+
+/* Can this user read the file?  DENIED when not. */
+int users_check_file(const char *path, uid_t uid, gid_t gid, struct cl_err *err) CL_MUST;
 
 /* redis_conf.c: the text of redis.conf. */
 struct cl_buf;

@@ -74,7 +74,8 @@ static _Noreturn void exec_supervisor(const struct plan *plan, int ready_fd,
         const char *name, *value;
     } asked[] = {
         {"--metrics", o->metrics}, {"--mcp", o->mcp},       {"--worker-listen", o->worker_listen},
-        {"--listen", o->listen},   {"--driver", o->driver}, {"--net-private", o->net_private}};
+        {"--listen", o->listen},   {"--driver", o->driver}, {"--net-private", o->net_private},
+        {"--rules", plan->rules[0] ? plan->rules : NULL}};
     for (size_t i = 0; i < CL_COUNT(asked); i++) {
         if (!asked[i].value)
             continue;

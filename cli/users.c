@@ -6,6 +6,8 @@
  * one group, cloche, so that the scheduler may connect to the sockets of the others.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
 #include <libgen.h>
 #include <pwd.h>
 #include <spawn.h>
@@ -94,4 +96,22 @@ int users_check_path(const char *path, struct cl_err *err)
                            part, part);
     }
     return 0;
+}
+
+/* A process has to become that user to know: folders, groups and lists of rights all count. */
+int users_check_file(const char *path, uid_t uid, gid_t gid, struct cl_err *err)
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(setgroups(0, NULL) < 0 || setgid(gid) < 0 || setuid(uid) < 0 ||
+              open(path, O_RDONLY | O_CLOEXEC) < 0);
+    if (pid < 0 || waitpid(pid, &status, 0) < 0)
+        return cl_fail(err, CL_E_SYS, errno, "fork");
+    return status == 0 ? 0
+                       : cl_fail(err, CL_E_DENIED, 0,
+                                 "the user that reads the log for Cloche cannot read '%s'\n"
+                                 "chgrp cloche, chmod g+r, and open the folders above it: or put it "
+                                 "into /etc/cloche",
+                                 path);
 }

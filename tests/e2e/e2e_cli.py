@@ -73,9 +73,28 @@ def templates_of_nobody(c):
     check("… and nothing runs", c("status").returncode != 0)
 
 
+def put_rule(c, name, pattern="*marked*"):
+    """The file that `up` is given."""
+    text = {"rules": [{"name": name, "severity": "high", "event": "unit.admit", "where": {"argv": pattern}, "what": "w"}]}
+    (c.dir / "rules.json").write_text(json.dumps(text))
+
+
+@suite.scenario
+def rules_that_are_none(c):
+    put_rule(c, "Not a name")
+    exits("rules that are none are refused before anything starts", c("up", "--rules", "rules.json"), 1, err="Not a name")
+    if c.uid is None and os.geteuid() == 0:
+        put_rule(c, "first-rule")
+        (c.dir / "rules.json").chmod(0o600)
+        exits("… and those that their reader cannot read", c("up", "--rules", "rules.json"), 1, err="cannot read")
+        (c.dir / "rules.json").chmod(0o644)
+    check("… and nothing runs", c("status").returncode != 0)
+
+
 @suite.scenario
 def comes_up(c):
-    p = c("up", "--templates", "base,python")
+    put_rule(c, "first-rule")
+    p = c("up", "--templates", "base,python", "--rules", "rules.json")
     exits("up is ready", p, 0)
     exits("a second up does nothing", c("up"), 0)
     s = c.json("status")
@@ -103,6 +122,23 @@ def runs(c):
     exits("a wrong key is 125", c("run", "base", "--", "true", env={"CLOCHE_API_KEY": "clk_wrong"}), 125)
     p = c("run", "--env", "A=b c", "--workdir", "/usr", "base", "--", "sh", "-c", 'echo "$A" $PWD')
     exits("env and workdir arrive", p, 0, b"b c /usr\n")
+
+
+@suite.scenario
+def finds_what_the_rules_say(c):
+    url = c.json("status")["endpoints"]["e2b"] + "/cloche.v1.AuditService/Findings"
+    head = {"Authorization": f"Bearer {(c.dir / 's' / 'admin.key').read_text().strip()}", "Content-Type": "application/json"}
+
+    def found():
+        with urllib.request.urlopen(urllib.request.Request(url, b"{}", head), timeout=soon(20)) as answer:
+            return {f["name"] for f in json.load(answer).get("findings", [])}
+    exits("a job", c("run", "base", "--", "echo", "marked"), 0, b"marked\n")
+    check("is found by a rule of one's own", until(lambda: "first-rule" in found(), 20), found())
+    put_rule(c, "second-rule")
+    equal("a rule that changes counts at once", found() & {"first-rule", "second-rule"}, {"second-rule"})
+    put_rule(c, "Not a name")
+    check("a wrong one does not, those of before do", "second-rule" in found(), found())
+    check("… and the log says what is wrong", "Not a name" in (c.dir / "s" / "log" / "audit-reader.log").read_text())
 
 
 @suite.scenario
