@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What a sandbox or a job used, over time: CPU, memory, disk."""
 import os
+import pathlib
 import signal
 import threading
 import time
@@ -120,18 +121,25 @@ def it_outlives_its_worker(c):
         b.kill()
 
 
+def stand_still(pid):
+    """Stopped, and not only asked to: it could answer meanwhile."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = pathlib.Path(f"/proc/{pid}/task")
+    until(lambda: all((t / "stat").read_text().rsplit(")", 1)[1].split()[0] == "T" for t in threads.iterdir()), 20)
+
+
 @suite.scenario
 def a_guest_that_does_not_answer(c):
     b = Box(c.admin)
     before = usage(c.admin, b.id)
     vm = c.vm_of(b.id)
-    os.kill(vm, signal.SIGSTOP)
+    stand_still(vm)
     begun = time.monotonic()
     equal("what there is of it is told all the same", usage(c.admin, b.id), before)
     check("… after a while", time.monotonic() - begun > 4)
     os.kill(vm, signal.SIGCONT)
     check("it answers again", until(lambda: last(c.admin, b.id).at.unix_ns > before.samples[-1].at.unix_ns, 20))
-    os.kill(vm, signal.SIGSTOP)
+    stand_still(vm)
     late = threading.Thread(target=lambda: seen.append(refused(usage, c.admin, b.id)[0]))
     seen = []
     late.start()
