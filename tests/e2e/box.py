@@ -3,7 +3,7 @@ import time
 
 from harness import SECOND, code_of, command, error_of, follow, pb, soon, until
 
-COUNTER = "i=0; while :; do echo $i; i=$((i + 1)); sleep 0.05; done"
+COUNTER = "i=0; while :; do echo $i; i=$((i + 1)); sleep 0.2; done"
 
 
 class Box:

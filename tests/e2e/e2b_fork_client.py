@@ -11,7 +11,7 @@ import time
 from e2b import RateLimitException, Sandbox, SandboxNotFoundException
 from e2b_code_interpreter import Sandbox as CodeSandbox
 
-COUNTER = "i=0; while :; do i=$((i + 1)); echo $i > /tmp/c; mv /tmp/c /tmp/count; sleep 0.1; done"
+COUNTER = "i=0; while :; do i=$((i + 1)); echo $i > /tmp/c; mv /tmp/c /tmp/count; sleep 0.3; done"
 
 
 def raised(call, *args, **options):

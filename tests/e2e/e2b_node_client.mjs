@@ -59,7 +59,7 @@ const other = await Sandbox.connect(s.sandboxId)
 out.connect = await other.files.read('a/b.txt')
 await s.runCode('kept = 41')
 await s.files.write('/tmp/kept', 'a file')
-const counter = await s.commands.run('while :; do date +%s%N > /tmp/c; mv /tmp/c /tmp/count; sleep 0.1; done', { background: true, timeoutMs: 0 })
+const counter = await s.commands.run('while :; do date +%s%N > /tmp/c; mv /tmp/c /tmp/count; sleep 0.2; done', { background: true, timeoutMs: 0 })
 while (!(await s.files.exists('/tmp/count'))) await new Promise((done) => setTimeout(done, 100))
 async function states(...state) {
   const pages = Sandbox.list({ query: { metadata: { userId: 'n ü' }, state } })

@@ -194,7 +194,7 @@ def listed(state):
 def pauses(s, out):
     s.run_code("kept = 41")
     s.files.write("/tmp/kept", "a file")
-    counter = s.commands.run("i=0; while :; do i=$((i + 1)); echo $i > /tmp/c; mv /tmp/c /tmp/count; sleep 0.1; done", background=True, timeout=0)
+    counter = s.commands.run("i=0; while :; do i=$((i + 1)); echo $i > /tmp/c; mv /tmp/c /tmp/count; sleep 0.2; done", background=True, timeout=0)
     while not s.files.exists("/tmp/count"):
         time.sleep(0.1)
     out["pause"] = [s.pause(), s.pause()]

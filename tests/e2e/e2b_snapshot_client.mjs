@@ -33,7 +33,7 @@ const out = {}
 const s = await Sandbox.create(template, { timeoutMs: 300_000, metadata: { userId: 'n ü' } })
 await s.runCode('x = 41')
 await s.files.write('file', 'kept')
-await s.commands.run('while :; do date +%s%N > /tmp/c; mv /tmp/c /tmp/count; sleep 0.1; done', { background: true, timeoutMs: 0 })
+await s.commands.run('while :; do date +%s%N > /tmp/c; mv /tmp/c /tmp/count; sleep 0.3; done', { background: true, timeoutMs: 0 })
 while (!(await s.files.exists('/tmp/count'))) await wait(100)
 const snap = await s.createSnapshot({ name: 'ready-js' })
 out.made = [snap.snapshotId.startsWith('snp_'), snap.names]

@@ -37,7 +37,7 @@ def both_go_on(c):
     listener = Listener(box.attach(box.start("sh", "-c", COUNTER, timeout=LONG_S)))
     talker = Listener(box.attach(box.start("sh", "-c", TALKER, timeout=LONG_S)))
     server = box.start("sh", "-c", f"cd /home/user && exec python3 -c \"{SERVER}\"", timeout=LONG_S)
-    box.start("sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > /tmp/ticks; sleep 0.05; done", timeout=LONG_S)
+    box.start("sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > /tmp/ticks; sleep 0.2; done", timeout=LONG_S)
     box.exec("sh", "-c", "echo kept > /home/user/file; dd if=/dev/urandom of=/home/user/noise bs=1M count=20 2>/dev/null")
     look = ("sh", "-c", "sha256sum /home/user/noise; cat /home/user/file /proc/sys/kernel/random/boot_id")
     before = box.exec(*look).out

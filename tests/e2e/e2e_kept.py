@@ -10,9 +10,9 @@ from harness import FACTOR, MIB, Cluster, Listener, Suite, command, follow, in_p
 suite = Suite("kept")
 check, equal = suite.check, suite.equal
 
-COUNT_TO_FILE = "i=0; while :; do echo $i >> /tmp/count; i=$((i + 1)); sleep 0.05; done"
-TALK = "while :; do head -c 300 /dev/zero; sleep 0.01; done"
-COUNT_AND_ANSWER = "i=0; while :; do echo $i; i=$((i + 1)); sleep 0.05; done & while read -r line; do echo got $line >&2; done; kill $!; exit 7"
+COUNT_TO_FILE = "i=0; while :; do echo $i >> /tmp/count; i=$((i + 1)); sleep 0.2; done"
+TALK = "while :; do head -c 6000 /dev/zero; sleep 0.2; done"
+COUNT_AND_ANSWER = "i=0; while :; do echo $i; i=$((i + 1)); sleep 0.2; done & while read -r line; do echo got $line >&2; done; kill $!; exit 7"
 
 
 def files(c):

@@ -65,7 +65,7 @@ def failures_teach(c):
 def a_pause_keeps_the_state(c):
     a = agent(c, "pause", LEGACY)
     box = a.tool("run_code", code="x = 41\nopen('/tmp/note', 'w').write('kept')", timeout_seconds=60).data["sandbox_id"]
-    job = a.tool("exec_start", sandbox_id=box, command="while :; do date +%s%N > /tmp/c; mv /tmp/c /tmp/count; sleep 0.1; done").data["exec_id"]
+    job = a.tool("exec_start", sandbox_id=box, command="while :; do date +%s%N > /tmp/c; mv /tmp/c /tmp/count; sleep 0.3; done").data["exec_id"]
     until(lambda: not a.tool("file_read", path="/tmp/count").failed, 20)
     paused = a.tool("sandbox_pause", sandbox_id=box, keep_seconds=3600)
     check("a pause is told, and how to go on", not paused.failed and paused.data["state"] == "paused" and paused.data["image_bytes"] > 1 << 20 and

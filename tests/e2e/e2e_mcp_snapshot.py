@@ -52,7 +52,7 @@ def others_begin_with_it(c):
     key = c.tenant("keeper").key
     a = session(c, key)
     box = prepared(a)
-    a.tool("exec_start", sandbox_id=box, command="while :; do date +%s%N > /tmp/c; mv /tmp/c /tmp/count; sleep 0.1; done")
+    a.tool("exec_start", sandbox_id=box, command="while :; do date +%s%N > /tmp/c; mv /tmp/c /tmp/count; sleep 0.3; done")
     until(lambda: not a.tool("file_read", path="/tmp/count").failed, 20)
     made = a.tool("snapshot_create", name="ready")
     snap = made.data

@@ -61,7 +61,7 @@ def replace_worker(c, how):
 def others_begin_with_it(c):
     box = prepared(c.admin)
     listener = Listener(box.attach(box.start("sh", "-c", COUNTER, timeout=3600)))
-    box.start("sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > /tmp/ticks; sleep 0.05; done", timeout=3600)
+    box.start("sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > /tmp/ticks; sleep 0.2; done", timeout=3600)
     before = box.exec(*LOOK).out
     used = quota(c, "local")
     at = time.monotonic()

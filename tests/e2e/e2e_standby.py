@@ -20,9 +20,9 @@ from mcp_client import Mcp
 
 suite = Suite("standby")
 check, equal = suite.check, suite.equal
-COUNT = "i=0; while [ ! -e /tmp/enough ]; do echo $i; i=$((i + 1)); sleep 0.05; done; echo $i > /tmp/said; exit 7"
+COUNT = "i=0; while [ ! -e /tmp/enough ]; do echo $i; i=$((i + 1)); sleep 0.2; done; echo $i > /tmp/said; exit 7"
 COUNT_150 = "i=0; while [ $i -lt 150 ]; do echo $i; i=$((i + 1)); sleep 0.05; done; exit 8"
-COUNT_TO_FILE = "i=0; while :; do echo $i >> /tmp/count; i=$((i + 1)); sleep 0.05; done"
+COUNT_TO_FILE = "i=0; while :; do echo $i >> /tmp/count; i=$((i + 1)); sleep 0.2; done"
 FIVE_MB = "head -c 5000000 /dev/urandom > data && sha256sum < data"
 TTL = 5  # of the lead, as is the default
 NEVER = ("--lead-ttl", "60s")  # whoever leads long before has not waited for it

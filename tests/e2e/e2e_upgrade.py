@@ -14,7 +14,7 @@ from harness import BUILD, DRIVER, Cluster, Suite, command, follow, in_parallel,
 
 suite = Suite("upgrade")
 check, equal = suite.check, suite.equal
-COUNT_TO_FILE = "i=0; while :; do echo $i >> /tmp/count; i=$((i + 1)); sleep 0.05; done"
+COUNT_TO_FILE = "i=0; while :; do echo $i >> /tmp/count; i=$((i + 1)); sleep 0.2; done"
 MAGIC, OTHER_MAGIC = b"CLVMSTAT", b"CLVMSTA2"  # of a VM's state (vmm/state.c)
 
 
