@@ -44,7 +44,7 @@ class Rig:
 
     def __init__(self, name, worker_args=(), **limits):
         self.cluster = Cluster(name, templates="toolchain", worker_args=worker_args).start()
-        client = self.client = self.cluster.tenant("bench", **limits)
+        client = self.client = self.cluster.tenant("bench", separation="shared-ok" if harness.IS_SHARED else "isolated", **limits)
         self.box = client.sandboxes.Create(pb.CreateRequest(template="toolchain", ttl_ns=3600 * SECOND), timeout=120).sandbox.id
         self.took("mkdir /tmp/r; cd /tmp/r; i=0; while [ $i -lt 5000 ]; do : > $i; i=$((i+1)); done")
         client.files.Write(iter([pb.WriteRequest(sandbox_id=self.box, path="/tmp/hello.c", mode=0o644, data=HELLO, commit=True)]))

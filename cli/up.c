@@ -72,10 +72,13 @@ static _Noreturn void exec_supervisor(const struct plan *plan, int ready_fd,
     size_t n = 10;
     const struct {
         const char *name, *value;
-    } asked[] = {
-        {"--metrics", o->metrics}, {"--mcp", o->mcp},       {"--worker-listen", o->worker_listen},
-        {"--listen", o->listen},   {"--driver", o->driver}, {"--net-private", o->net_private},
-        {"--rules", plan->rules[0] ? plan->rules : NULL}};
+    } asked[] = {{"--metrics", o->metrics},
+                 {"--mcp", o->mcp},
+                 {"--worker-listen", o->worker_listen},
+                 {"--listen", o->listen},
+                 {"--driver", o->driver},
+                 {"--net-private", o->net_private},
+                 {"--rules", plan->rules[0] ? plan->rules : NULL}};
     for (size_t i = 0; i < CL_COUNT(asked); i++) {
         if (!asked[i].value)
             continue;

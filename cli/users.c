@@ -108,10 +108,11 @@ int users_check_file(const char *path, uid_t uid, gid_t gid, struct cl_err *err)
               open(path, O_RDONLY | O_CLOEXEC) < 0);
     if (pid < 0 || waitpid(pid, &status, 0) < 0)
         return cl_fail(err, CL_E_SYS, errno, "fork");
-    return status == 0 ? 0
-                       : cl_fail(err, CL_E_DENIED, 0,
-                                 "the user that reads the log for Cloche cannot read '%s'\n"
-                                 "chgrp cloche, chmod g+r, and open the folders above it: or put it "
-                                 "into /etc/cloche",
-                                 path);
+    return status == 0
+               ? 0
+               : cl_fail(err, CL_E_DENIED, 0,
+                         "the user that reads the log for Cloche cannot read '%s'\n"
+                         "chgrp cloche, chmod g+r, and open the folders above it: or put it "
+                         "into /etc/cloche",
+                         path);
 }

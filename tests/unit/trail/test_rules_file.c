@@ -14,7 +14,8 @@
 #include "trail/rules_file.h"
 
 #define RULES(name) \
-    "{\"rules\":[{\"name\":\"" name "\",\"severity\":\"low\",\"event\":\"net.dns\",\"what\":\"w\"}]}"
+    "{\"rules\":[{\"name\":\"" name \
+    "\",\"severity\":\"low\",\"event\":\"net.dns\",\"what\":\"w\"}]}"
 
 static char dir[] = "/tmp/rules.XXXXXX", path[64];
 
