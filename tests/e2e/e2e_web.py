@@ -222,6 +222,9 @@ def in_a_browser(c):
     c.add_reader()
     tenant = c.tenant("browser", ("run", "read", "audit"))
     run(tenant, "sh", "-c", "echo from the job; exit 5")
+    c.tenant("crowd")
+    for _ in range(202):
+        c.key("crowd")
     pictures = pathlib.Path(os.environ.get("CLOCHE_PICTURES", c.dir))
     done = subprocess.run([NODE, HERE / "web_browser_client.mjs", MODULES, BROWSER, url_of(c), tenant.key, c.admin_key, pictures], capture_output=True, text=True,
                           timeout=soon(180), env={**os.environ, "PATIENCE_MS": str(int(soon(30) * 1000))})
@@ -258,8 +261,8 @@ def in_a_browser(c):
     equal("a new one has the defaults", (seen["defaults"]["vcpuMilli"], seen["defaults"]["memoryMib"], seen["defaults"]["queueMax"]),
           (defaults.vcpu_milli / 1000, defaults.memory_mib, defaults.queue_max))
     made = c.admin.tenants.GetTenant(pb.GetTenantRequest(name="made-here")).tenant
-    equal("limits are changed", (made.limits.sandboxes, made.limits.vcpu_milli, made.limits.rate_interval_us, made.limits.network, made.guest_separation),
-          (3, 2500, 250000, True, "shared-ok"))
+    equal("limits are changed", (made.limits.sandboxes, made.limits.vcpu_milli, made.limits.rate_interval_us, made.limits.network, made.limits.count_calls, made.guest_separation),
+          (3, 2500, 250000, True, True, "shared-ok"))
     equal("… those alone", (made.limits.memory_mib, made.limits.disk_mib, made.limits.file_bytes, made.limits.period_ms),
           (defaults.memory_mib, defaults.disk_mib, defaults.file_bytes, defaults.period_ms))
     equal("a key is made", (seen["whoIsIt"]["tenant"], set(seen["whoIsIt"]["scopes"])), ("made-here", {"run", "read", "audit", "tenant-admin"}))
@@ -267,6 +270,7 @@ def in_a_browser(c):
     check("… for what it is for, as text", "<b>an agent</b>" in seen["keyRow"] and "30 d" in seen["keyRow"], seen["keyRow"])
     equal("… whose secret is shown once", seen["hidden"], 0)
     equal("… and which is refused once it is revoked", seen["after"], "unauthenticated")
+    equal("a list that is longer than at first shows the rest when it is asked to", seen["crowd"], [200, 203, 0])
     status, head, _ = Http(c).ask("GET", "/dashboard")
     policy = head.get("Content-Security-Policy", "")
     check("a browser is told what the page may do", status == 200 and "default-src 'none'" in policy and "unsafe" not in policy and head["X-Content-Type-Options"] == "nosniff", policy)

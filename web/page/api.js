@@ -52,6 +52,22 @@ export async function call(method, message = {}) {
   return (await post(method, message)).json();
 }
 
+const PAGE = 200; // entries that are asked for at once
+
+// Show in a table (dom.js) what a method lists: as many as it wants, in whole pages.  The entries, each as `shape`
+// makes it; `field`: of the answer.
+export async function fill(list, method, field, message = {}, shape = (entry) => entry) {
+  const entries = [];
+  let pageToken = "";
+  do {
+    const answer = await call(method, { ...message, pageSize: PAGE, pageToken });
+    entries.push(...(answer[field] ?? []).map(shape));
+    pageToken = answer.nextPageToken ?? "";
+  } while (pageToken && entries.length < list.wanted);
+  list.update(entries, pageToken !== "");
+  return entries;
+}
+
 // A file of a browser as the messages of FileService.Write: pieces, the last one commits.
 export async function upload(sandboxId, path, file) {
   const lines = [];

@@ -1,5 +1,5 @@
 // app.js - the dashboard: what a key may see of Cloche, and do.
-import { ApiError, call, config, follow, key, upload } from "./api.js";
+import { ApiError, call, config, fill, follow, key, upload } from "./api.js";
 import { audit, happened, mayRead } from "./audit.js";
 import { mayManage, tenant, tenants } from "./tenants.js";
 import { shell as shellIn } from "./shell.js";
@@ -9,7 +9,6 @@ const EVERY_MS = 2000; // how often what is shown is asked for, while the page i
 const USAGE_EVERY = 3; // of those, for what asks guests
 const USAGE_MAX = 32; // guests asked for one list
 const OUTPUT_MAX = 256 * 1024; // characters of a command's output on the page
-const PAGE = 200; // entries of a list
 const UPLOAD_MAX = 5 * 2 ** 20, DOWNLOAD_MAX = 64 * 2 ** 20; // bytes of a file: the gateway's for one request; a tab's memory
 
 const main = document.getElementById("main");
@@ -109,7 +108,7 @@ function newSandbox() {
   const template = el("select", { name: "template", "aria-label": "template" });
   const ttl = el("select", { name: "ttl", "aria-label": "idle life" },
     ...[[5, "5 min"], [15, "15 min"], [60, "1 h"], [1440, "24 h"]].map(([m, text]) => el("option", { value: m }, text)));
-  call("TemplateService/List", { pageSize: PAGE }).then(({ templates = [] }) =>
+  call("TemplateService/List").then(({ templates = [] }) =>
     template.replaceChildren(...templates.map((t) => el("option", { value: t.name }, t.name)))).catch(fail);
   return el("form.inline", {
     onsubmit: doing(async () => {
@@ -135,11 +134,10 @@ function sandboxes() {
   return {
     node: el("section", {}, el("header", {}, el("h2", {}, "Sandboxes"), newSandbox()), list.node),
     async refresh(tick = 0) {
-      const { sandboxes: boxes = [] } = await call("SandboxService/List", { pageSize: PAGE });
-      list.update(boxes);
+      const boxes = await fill(list, "SandboxService/List", "sandboxes");
       if (tick % USAGE_EVERY) return;
       await usageOf(boxes.filter((b) => stateOf(b) === "running").map((b) => b.id), usage);
-      list.update(boxes);
+      list.again();
     },
   };
 }
@@ -161,9 +159,7 @@ function jobs() {
   ], "No job was run yet.");
   return {
     node: el("section", {}, el("header", {}, el("h2", {}, "Jobs")), list.node),
-    async refresh() {
-      list.update((await call("JobService/List", { pageSize: PAGE })).jobs ?? []);
-    },
+    refresh: () => fill(list, "JobService/List", "jobs"),
   };
 }
 
@@ -182,9 +178,7 @@ function snapshots() {
   ], "No snapshot is kept.");
   return {
     node: el("section", {}, el("header", {}, el("h2", {}, "Snapshots")), list.node),
-    async refresh() {
-      list.update((await call("SnapshotService/List", { pageSize: PAGE })).snapshots ?? []);
-    },
+    refresh: () => fill(list, "SnapshotService/List", "snapshots"),
   };
 }
 
@@ -204,9 +198,7 @@ function workers() {
   ], "No worker has a session.");
   return {
     node: el("section", {}, el("header", {}, el("h2", {}, "Workers")), list.node),
-    async refresh() {
-      list.update((await call("FleetService/ListWorkers", { pageSize: PAGE })).workers ?? []);
-    },
+    refresh: () => fill(list, "FleetService/ListWorkers", "workers"),
   };
 }
 
@@ -257,10 +249,13 @@ function files(id) {
   ], "Nothing is in this folder.");
 
   async function update() {
-    const { files: found = [] } = await call("FileService/List", { sandboxId: id, path, pageSize: PAGE });
+    await fill(list, "FileService/List", "files", { sandboxId: id, path }, (f) => ({ ...f, id: full(f.name) }));
     here.textContent = path;
-    list.update(found.map((f) => ({ ...f, id: full(f.name) })));
   }
+  list.node.addEventListener("more", (event) => {
+    event.stopPropagation(); // these are not asked for again and again
+    update().catch(fail);
+  });
   chosen.addEventListener("change", doing(async () => {
     const [file] = chosen.files;
     chosen.value = "";
@@ -349,7 +344,7 @@ function sandbox(id) {
         ["Labels", (box.labels ?? []).map((l) => `${l.key}=${l.value ?? ""}`).join(", ")], ["Why it ended", word(box.reason, "REASON_")],
       ]));
       if (state === "ended") return;
-      commands.update((await call("ExecService/List", { sandboxId: id, pageSize: PAGE })).execs ?? []);
+      await fill(commands, "ExecService/List", "execs", { sandboxId: id });
       if (tick % USAGE_EVERY) return;
       const { samples = [], vcpus } = await call("SandboxService/Usage", { unitId: id });
       showUsage(samples, vcpus);
@@ -381,6 +376,8 @@ function job(id) {
     leave: output.leave,
   };
 }
+
+main.addEventListener("more", () => view?.refresh().catch(fail));
 
 // --- the frame ----------------------------------------------------------------------------------
 

@@ -36,14 +36,20 @@ export function chart(label, values, top, text) {
   return el("figure", {}, el("figcaption", {}, el("span", {}, label), el("strong", {}, text)), picture);
 }
 
+const ROWS = 200, ROWS_MAX = 2000; // rows at first and with each wish for more; a page's memory
+
 // columns: {title, cell(item) -> text or node, kind?: a class}.  Rows are found again by their id, so that what
-// is under the pointer stays there.
+// is under the pointer stays there.  Who wants more rows than `wanted` lets the table's node tell: event "more".
 export function table(name, columns, empty) {
   const body = el("tbody");
   const node = el("table", { "aria-label": name },
     el("thead", {}, el("tr", {}, ...columns.map((c) => el("th", {}, c.title)))), body);
   const none = el("p.none", {}, empty);
   const rows = new Map();
+  const rest = el("button.rest", { type: "button", hidden: true, onclick: () => {
+    self.wanted += ROWS;
+    self.node.dispatchEvent(new CustomEvent("more", { bubbles: true }));
+  } });
 
   function show(row, item) {
     columns.forEach((column, i) => {
@@ -58,9 +64,16 @@ export function table(name, columns, empty) {
     });
   }
 
-  return {
-    node: el("div.scroll", {}, node, none),
-    update(items) {
+  let shown = [[], false];
+  const self = {
+    node: el("div.scroll", {}, node, none, rest),
+    wanted: ROWS,
+    // more: there are others behind these
+    update(items, more = false) {
+      shown = [items, more];
+      rest.hidden = !more;
+      rest.disabled = self.wanted >= ROWS_MAX;
+      rest.textContent = rest.disabled ? `More than ${ROWS_MAX}: the command line lists all` : "Show more";
       none.hidden = items.length > 0;
       node.hidden = items.length === 0;
       const seen = new Set(items.map((item) => item.id));
@@ -79,7 +92,10 @@ export function table(name, columns, empty) {
         if (body.children[i] !== row) body.insertBefore(row, body.children[i] ?? null);
       });
     },
+    // The same entries: what is known of them has changed.
+    again: () => self.update(...shown),
   };
+  return self;
 }
 
 // A cell of nodes, made anew only when `state` has changed.

@@ -1,8 +1,7 @@
 // tenants.js - tenants on the dashboard: their limits and use, and their keys.
-import { ApiError, call } from "./api.js";
+import { ApiError, call, fill } from "./api.js";
 import { bytes, cell, el, since, table, until } from "./dom.js";
 
-const PAGE = 200; // entries of a list
 const SCOPES = ["run", "read", "audit", "tenant-admin"];
 const LIVES = [[0, "never ends"], [1, "1 day"], [30, "30 days"], [365, "1 year"]];
 const DAY_NS = 86400e9;
@@ -50,10 +49,7 @@ export const tenants = ({ doing }) => () => {
   }, name, el("button.primary", { type: "submit" }, "New tenant"));
   return {
     node: el("section", {}, el("header", {}, el("h2", {}, "Tenants"), form), list.node),
-    async refresh() {
-      const { tenants: all = [] } = await call("TenantService/ListTenants", { pageSize: PAGE });
-      list.update(all.map((t) => ({ ...t, id: t.name })));
-    },
+    refresh: () => fill(list, "TenantService/ListTenants", "tenants", {}, (t) => ({ ...t, id: t.name })),
   };
 };
 
@@ -130,9 +126,7 @@ function keys(name, { button, doing }) {
   }, note, ...SCOPES.map((scope, i) => el("label", {}, scopes[i], ` ${scope}`)), life, el("button.primary", { type: "submit" }, "New key"));
   return {
     node: el("section", {}, el("header", {}, el("h2", {}, "Keys")), form, made, list.node),
-    async refresh() {
-      list.update((await call("TenantService/ListKeys", { tenant: name, pageSize: PAGE })).keys ?? []);
-    },
+    refresh: () => fill(list, "TenantService/ListKeys", "keys", { tenant: name }),
   };
 }
 
