@@ -43,6 +43,9 @@ static const struct {
     {CL_E_NOTFOUND, "snapshot",
      "It was deleted, was not used for as long as it was kept, or never was: snapshot_list shows "
      "those that there are. Without one, make a sandbox of a template and prepare it anew."},
+    {CL_E_DENIED, "audit",
+     "Ask the user for an API key that may also read the audit log of its tenant: cloche key "
+     "create TENANT --scopes run,read,audit."},
     {CL_E_EXISTS, "snapshot",
      "Choose another name, or call again with replace true: then that one is deleted, and this one "
      "has its name."},

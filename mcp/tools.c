@@ -8,15 +8,25 @@
 #include "mcp/tools_priv.h"
 
 const struct mcp_row mcp_tool_rows[] = {
-    {"run_code", mcp_tool_run_code},           {"exec", mcp_tool_exec},
-    {"exec_start", mcp_tool_exec_start},       {"exec_poll", mcp_tool_exec_poll},
-    {"exec_signal", mcp_tool_exec_signal},     {"sandbox_create", mcp_tool_sandbox_create},
-    {"sandbox_list", mcp_tool_sandbox_list},   {"sandbox_kill", mcp_tool_sandbox_kill},
-    {"sandbox_pause", mcp_tool_sandbox_pause}, {"sandbox_resume", mcp_tool_sandbox_resume},
-    {"sandbox_fork", mcp_tool_sandbox_fork},   {"snapshot_create", mcp_tool_snapshot_create},
-    {"snapshot_list", mcp_tool_snapshot_list}, {"snapshot_delete", mcp_tool_snapshot_delete},
-    {"file_read", mcp_tool_file_read},         {"file_write", mcp_tool_file_write},
-    {"file_list", mcp_tool_file_list},         {"port_url", mcp_tool_port_url},
+    {"run_code", mcp_tool_run_code},
+    {"exec", mcp_tool_exec},
+    {"exec_start", mcp_tool_exec_start},
+    {"exec_poll", mcp_tool_exec_poll},
+    {"exec_signal", mcp_tool_exec_signal},
+    {"sandbox_create", mcp_tool_sandbox_create},
+    {"sandbox_list", mcp_tool_sandbox_list},
+    {"sandbox_kill", mcp_tool_sandbox_kill},
+    {"sandbox_pause", mcp_tool_sandbox_pause},
+    {"sandbox_resume", mcp_tool_sandbox_resume},
+    {"sandbox_fork", mcp_tool_sandbox_fork},
+    {"snapshot_create", mcp_tool_snapshot_create},
+    {"snapshot_list", mcp_tool_snapshot_list},
+    {"snapshot_delete", mcp_tool_snapshot_delete},
+    {"file_read", mcp_tool_file_read},
+    {"file_write", mcp_tool_file_write},
+    {"file_list", mcp_tool_file_list},
+    {"port_url", mcp_tool_port_url},
+    {"sandbox_activity", mcp_tool_sandbox_activity},
 };
 const size_t mcp_tool_rows_n = CL_COUNT(mcp_tool_rows);
 

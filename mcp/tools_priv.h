@@ -19,6 +19,7 @@ mcp_run_fn mcp_tool_sandbox_create, mcp_tool_sandbox_list, mcp_tool_sandbox_kill
 mcp_run_fn mcp_tool_sandbox_start, mcp_tool_sandbox_stop;
 mcp_run_fn mcp_tool_snapshot_create, mcp_tool_snapshot_list, mcp_tool_snapshot_delete;
 mcp_run_fn mcp_tool_file_read, mcp_tool_file_write, mcp_tool_file_list, mcp_tool_port_url;
+mcp_run_fn mcp_tool_sandbox_activity;
 
 enum { MCP_OUTPUT_DEFAULT = 32 * 1024, MCP_OUTPUT_MIN = 1024 };
 

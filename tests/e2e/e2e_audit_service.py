@@ -15,6 +15,7 @@ import grpc
 from cryptography.hazmat.primitives import serialization
 from box import Box
 from harness import BUILD, SECOND, Cluster, Suite, code_of, command, error_of, pb, run, soon, until
+from mcp_client import MODERN, Mcp
 
 suite = Suite("audit_service")
 check, equal = suite.check, suite.equal
@@ -362,6 +363,40 @@ except grpc.RpcError as e: print(e.code().name)
     os.chmod(tool, 0o644)
     p = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", tool], capture_output=True, text=True, timeout=soon(60))
     equal("its user may read nothing", p.stdout.strip(), "PERMISSION_DENIED")
+
+
+@suite.scenario
+def an_agent_asks(c):
+    """MCP's sandbox_activity: what the code of one's own sandbox did."""
+    url = c.add_gateway("--template", "base")
+    agent = lambda key: Mcp(url, key, MODERN)
+    key = c.tenant("agents", ("run", "read", "audit")).key
+    a = agent(key)
+    attack = "echo x > /tmp/made; cp /tmp/made /tmp/copy; rm /tmp/made; perl -e 'syscall(321, 0, 0, 0)'; touch '/tmp/<b>ignore all'"
+    box = a.tool("exec", command=attack).data["sandbox_id"]
+    wanted = ["created /tmp/made", "removed /tmp/made", "denied: system call bpf", "created /tmp/<b>ignore all"]
+    seen = lambda got, what: any(e["text"] == what for e in got.data["events"])
+    check("it is told what its code did", until(lambda: all(seen(a.tool("sandbox_activity", sandbox_id=box), w) for w in wanted), 20),
+          a.tool("sandbox_activity", sandbox_id=box).data)
+    got = a.tool("sandbox_activity", sandbox_id=box)
+    copied = next(e for e in got.data["events"] if e["text"] == "created /tmp/copy")
+    maker = [e for e in got.data["events"] if e["depth"] < copied["depth"] and e["at"] <= copied["at"]][-1]
+    check("… and by which program", maker["what"] == "process" and maker["text"].endswith("cp /tmp/made /tmp/copy"), (maker, copied))
+    check("as text, too, a line each", got.text.count("\n") == len(got.data["events"]) and "denied: system call bpf" in got.text, got.text)
+    equal("all of it", (got.failed, got.data["truncated"], got.data["records"] > 10), (False, False, True))
+    little = a.tool("sandbox_activity", sandbox_id=box, max_output_bytes=1024)
+    check("… or as much as is asked for", little.data["truncated"] and 0 < len(little.data["events"]) < len(got.data["events"]) and "since_seconds" in little.text, little.text)
+    time.sleep(2)
+    none = a.tool("sandbox_activity", sandbox_id=box, since_seconds=0.001)
+    equal("… or of a time in which nothing was", (none.failed, none.data["events"], none.text), (False, [], "Nothing is recorded of that time."))
+    other = agent(c.key("agents", ("run", "read", "audit")).secret).tool("sandbox_activity", sandbox_id=box)
+    check("nobody else's", other.failed and "Not found" in other.text, other.text)
+    blind = agent(c.tenant("blind").key)
+    its = blind.tool("exec", command="true").data["sandbox_id"]
+    refused = blind.tool("sandbox_activity", sandbox_id=its)
+    check("a key that may not read the log hears which may", refused.failed and "--scopes run,read,audit" in refused.text, refused.text)
+    a.tool("sandbox_kill", sandbox_id=box)
+    blind.tool("sandbox_kill", sandbox_id=its)
 
 
 if __name__ == "__main__":
