@@ -308,7 +308,8 @@ def an_end_in_the_middle(c):
 @suite.scenario
 def a_scheduler_that_dies_before_it_has_written(c):
     """What it had taken is told to the next one: as much is in the log as the count says."""
-    box = Box(c.admin)
+    tenant = c.tenant("unwritten")  # whose rate nothing before has used up
+    box = Box(tenant)
     box.put("/tmp/many", "sleep 1; for my $i (1..1500) { open(my $f, '>', \"/tmp/n$i\"); close $f }; open(my $f, '>', '/tmp/done')")
     box.begin("perl", "/tmp/many")
     check("it runs", until(lambda: Log(c, box.id, ended=False).at("guest.exec") is not None, 60))
@@ -321,7 +322,7 @@ def a_scheduler_that_dies_before_it_has_written(c):
     time.sleep(4)
     c.scheduler.start()
     c.await_answer()
-    until(lambda: not error_of(c.admin.execs.List, pb.ExecServiceListRequest(sandbox_id=box.id)), 30)  # its worker is back
+    until(lambda: not error_of(tenant.execs.List, pb.ExecServiceListRequest(sandbox_id=box.id)), 30)  # its worker is back
     box.finish()
     log = box.end(c)
     last = log.sums_up()
