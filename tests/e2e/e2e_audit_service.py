@@ -28,6 +28,12 @@ class WithReader(Cluster):
         self.add_reader()
         return self
 
+    def mcp(self):
+        """The address of its gateway, which begins with who asks first."""
+        if not self.gateway:
+            self.mcp_url = self.add_gateway("--template", "base")
+        return self.mcp_url
+
 
 def read(client, timeout=60, **kw):
     """The records, and whether the last message said that these are all."""
@@ -66,7 +72,9 @@ def each_reads_its_own(c):
     equal("a tenant's key reads its tenant's stream", streams(own), {"tenant/acme"})
     lines = [r for r in c.audit_records("tenant/acme") if not r["event"].endswith("checkpoint")]
     equal("... as it lies in the log", own, lines[:len(own)])
-    equal("... also by its name", read(acme, stream="tenant/acme", newest=3), read(acme, newest=4)[:3])
+    three, many = read(acme, stream="tenant/acme", newest=3), read(acme, newest=50)  # others may have come between
+    first = many.index(three[0])
+    equal("... also by its name", three, many[first:first + 3])
     every = read(acme, events=["*"])
     equal("with checkpoints each record names the one before", [r["prev"] for r in every[1:]], [r["hash"] for r in every[:-1]])
     equal("another's stream: as if it were not there", [code(read, acme, stream=s) for s in ("tenant/other", "tenant/nobody")], ["NOT_FOUND"] * 2)
@@ -314,7 +322,7 @@ def a_copy_elsewhere(c):
 def over_http(c):
     acme = c.tenant("http", ("run", "read", "audit"))
     run(acme, "true")
-    base = c.add_gateway().removesuffix("/mcp")
+    base = c.mcp().removesuffix("/mcp")
 
     def post(method, body):
         request = urllib.request.Request(f"{base}/cloche.v1.AuditService/{method}", json.dumps(body).encode(),
@@ -368,8 +376,7 @@ except grpc.RpcError as e: print(e.code().name)
 @suite.scenario
 def an_agent_asks(c):
     """MCP's sandbox_activity: what the code of one's own sandbox did."""
-    url = c.add_gateway("--template", "base")
-    agent = lambda key: Mcp(url, key, MODERN)
+    agent = lambda key: Mcp(c.mcp(), key, MODERN)
     key = c.tenant("agents", ("run", "read", "audit")).key
     a = agent(key)
     attack = "echo x > /tmp/made; cp /tmp/made /tmp/copy; rm /tmp/made; perl -e 'syscall(321, 0, 0, 0)'; touch '/tmp/<b>ignore all'"
