@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "audit/record.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/utf8.h"
@@ -354,45 +355,38 @@ static void guest_trace(const struct fact *f)
     leaf(f, owner(f), "trace", "traced process %" PRIu64, num(f, "target"));
 }
 
+/* "read=12" -> 12 */
 static uint64_t times_of(const char *call)
 {
-    const char *mark = call ? strrchr(call, '=') : NULL;
+    const char *mark = strrchr(call, '=');
     return mark ? strtoull(mark + 1, NULL, 10) : 0;
 }
 
-/* Behind these in the order of how often, then of the list; NULL = there is none. */
-static const char *next_call(const json_t *calls, const char *before)
+static int most_frequent_first(const void *a, const void *b)
 {
-    const char *best = NULL;
-    bool is_behind = false;
-    for (size_t i = 0; i < json_array_size(calls); i++) {
-        const char *call = json_string_value(json_array_get(calls, i));
-        if (call == before)
-            is_behind = true;
-        else if (call &&
-                 (!before || times_of(call) < times_of(before) ||
-                  (is_behind && times_of(call) == times_of(before))) &&
-                 (!best || times_of(call) > times_of(best)))
-            best = call;
-    }
-    return best;
+    const char *x = *(const char *const *)a, *y = *(const char *const *)b;
+    uint64_t i = times_of(x), j = times_of(y);
+    return i == j ? strcmp(x, y) : i < j ? 1 : -1;
 }
 
 /* Each tells all since the beginning: the newest stands. */
 static void guest_calls(const struct fact *f)
 {
-    const json_t *calls = json_object_get(f->fields, "calls");
-    const char *exec = str(f, "exec"), *call = next_call(calls, NULL);
-    json_t *n = place(f, owner(f), "calls", "calls", exec[0] ? exec : str(f, "context"));
-    set_text(n, "%" PRIu64 " system calls", num(f, "total"));
-    for (int i = 0; call && i < CALLS_SHOWN; i++, call = next_call(calls, call)) {
-        const char *mark = strrchr(call, '=');
-        add_text(n, "%s%.*s %s", i ? ", " : ": ", (int)(mark ? mark - call : 0), call,
-                 mark ? mark + 1 : call);
-    }
-    if (call)
-        add_text(n, ", ...");
-    (void)json_object_set(n, "fields", f->fields);
+    const json_t *list = json_object_get(f->fields, "calls");
+    const char *exec = str(f, "exec"), *calls[AUDIT_LIST_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(list) && n < AUDIT_LIST_MAX; i++)
+        if ((calls[n] = json_string_value(json_array_get(list, i))) != NULL)
+            n++;
+    qsort(calls, n, sizeof calls[0], most_frequent_first);
+    json_t *node = place(f, owner(f), "calls", "calls", exec[0] ? exec : str(f, "context"));
+    set_text(node, "%" PRIu64 " system calls", num(f, "total"));
+    for (size_t i = 0; i < CL_MIN(n, (size_t)CALLS_SHOWN); i++)
+        add_text(node, "%s%.*s %" PRIu64, i ? ", " : ": ", (int)strcspn(calls[i], "="), calls[i],
+                 times_of(calls[i]));
+    if (n > CALLS_SHOWN)
+        add_text(node, ", ...");
+    (void)json_object_set(node, "fields", f->fields);
 }
 
 /* How much is told; what is not must be seen. */

@@ -90,7 +90,7 @@ static void test_of_system_calls_the_newest_sums(void **state)
          "\"f=1\",\"g=1\",\"h=1\",\"i=9\",7,\"none\"],\"total\":17,\"number\":3}"},
     };
     SHOWS(rows, "              sbx_1\n" AT "|- exec e1: x\n" AT
-                "|  `- 33 system calls: close 20, read 7, write 3, brk 3\n" AT
+                "|  `- 33 system calls: close 20, read 7, brk 3, write 3\n" AT
                 "`- code context python\n" AT
                 "   `- 17 system calls: i 9, a 1, b 1, c 1, d 1, e 1, f 1, g 1, ...\n");
 }
