@@ -60,8 +60,12 @@ static int tell_one(struct telling *t, const json_t *node, int depth, struct cl_
 static int tell(struct telling *t, const json_t *node, int depth, struct cl_err *err)
 {
     const json_t *nodes = json_object_get(node, "nodes");
-    if (depth > DEEPEST || tell_one(t, node, depth, err) < 0)
-        return depth > DEEPEST ? 0 : -1;
+    if (depth > DEEPEST) {
+        t->is_cut = true;
+        return 0;
+    }
+    if (tell_one(t, node, depth, err) < 0)
+        return -1;
     for (size_t i = 0; !t->is_cut && i < json_array_size(nodes); i++)
         if (tell(t, json_array_get(nodes, i), depth + 1, err) < 0)
             return -1;
