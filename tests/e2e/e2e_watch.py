@@ -314,12 +314,14 @@ def a_scheduler_that_dies_before_it_has_written(c):
     box.begin("perl", "/tmp/many")
     check("it runs", until(lambda: Log(c, box.id, ended=False).at("guest.exec") is not None, 60))
     first = box.exec
-    box.begin("sleep", "6")
+    box.begin("sh", "-c", "while [ ! -e /tmp/done ]; do sleep 0.1; done; sleep 6")
     os.kill(c.audit.pid, signal.SIGSTOP)  # the log stands still; the guest does not
-    time.sleep(4)
+    done = pb.StatRequest(sandbox_id=box.id, path="/tmp/done")
+    check("the guest is done before the scheduler dies", until(lambda: not error_of(tenant.files.Stat, done, timeout=5), 60))
+    time.sleep(0.5)  # 20 times as long as its agent waits until it tells
     c.scheduler.kill()
     os.kill(c.audit.pid, signal.SIGCONT)
-    time.sleep(4)
+    time.sleep(8)
     c.scheduler.start()
     c.await_answer()
     until(lambda: not error_of(tenant.execs.List, pb.ExecServiceListRequest(sandbox_id=box.id)), 30)  # its worker is back
