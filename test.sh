@@ -132,7 +132,7 @@ suites() { # suites LABEL...: in one run of CTest, so that no processor waits fo
     echo "$row" >>out/table
     echo "         $row"
 }
-jobs=${JOBS:-3} # four are 13 % faster on two processors, and find out which tests have tight limits
+jobs=${JOBS:-3} # four are 13 % faster on two processors, but some tests are in too much of a hurry for that
 for kind in gate unit fuzz sim fault; do suites "$kind"; done
 step "images base python" is_built "$images" out/images.log
 code_image=
