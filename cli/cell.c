@@ -51,6 +51,41 @@ Cloche__V1__Language cell_language(const char *name)
     return CLOCHE__V1__LANGUAGE__LANGUAGE_UNSPECIFIED;
 }
 
+const char *cell_language_name(Cloche__V1__Language language)
+{
+    for (size_t i = 0; i < CL_COUNT(languages); i++)
+        if (languages[i].language == language)
+            return languages[i].name;
+    return "";
+}
+
+const char *cell_outcome_text(Cloche__V1__CellOutcome outcome)
+{
+    static const char *const texts[] = {"unspecified", "ok",        "error",
+                                        "interrupted", "timed_out", "exited",
+                                        "oom_killed",  "restarted", "failed"};
+    return (size_t)outcome < CL_COUNT(texts) ? texts[outcome] : "unspecified";
+}
+
+int cell_exit_code(Cloche__V1__CellOutcome outcome, int status)
+{
+    static const int codes[] = {
+        [CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_OK] = EXIT_OK,
+        [CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_ERROR] = EXIT_FAILED,
+        [CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_INTERRUPTED] = EXIT_INTERRUPTED,
+        [CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_TIMED_OUT] = EXIT_TIMED_OUT,
+        [CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_EXITED] = EXIT_FAILED,
+        [CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_OOM_KILLED] = EXIT_SIGNAL + 9,
+        [CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_RESTARTED] = EXIT_FAILED,
+        [CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_FAILED] = EXIT_CLOCHE,
+    };
+    bool own_code = outcome == CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_ERROR ||
+                    outcome == CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_EXITED;
+    if (own_code && status != 0)
+        return status & 0xff;
+    return (size_t)outcome < CL_COUNT(codes) ? codes[outcome] : EXIT_CLOCHE;
+}
+
 static const char *suffix_of(const char *mime)
 {
     for (size_t i = 0; i < CL_COUNT(suffixes); i++)
@@ -112,7 +147,7 @@ static int show_result(struct cell *c, const Cloche__V1__CellResult *r, struct c
     return 0;
 }
 
-static void show_error(const Cloche__V1__CellError *e)
+void cell_show_error(const Cloche__V1__CellError *e)
 {
     size_t n = strlen(e->traceback);
     (void)fflush(stdout);
@@ -149,19 +184,11 @@ static void keep_result(struct cell *c, const Cloche__V1__CellResult *r)
         c->results, json_pack("{s:o, s:b}", "data", forms, "is_main_result", r->is_main_result));
 }
 
-static const char *outcome_text(Cloche__V1__CellOutcome outcome)
-{
-    static const char *const texts[] = {"unspecified", "ok",        "error",
-                                        "interrupted", "timed_out", "exited",
-                                        "oom_killed",  "restarted", "failed"};
-    return (size_t)outcome < CL_COUNT(texts) ? texts[outcome] : "unspecified";
-}
-
 static json_t *cell_json(struct cell *c, const Cloche__V1__CellEnded *e)
 {
     return json_pack("{s:s, s:i, s:i, s:s, s:i, s:I, s:o, s:o, s:b, s:I, s:I, s:O, s:O, s:i}",
-                     "outcome", outcome_text(e->outcome), "exit_code", (int)e->exit_code, "signal",
-                     (int)e->signal, "message", e->message, "execution_count",
+                     "outcome", cell_outcome_text(e->outcome), "exit_code", (int)e->exit_code,
+                     "signal", (int)e->signal, "message", e->message, "execution_count",
                      (int)e->execution_count, "wall_ns", (json_int_t)e->wall_ns, "stdout",
                      capture_text(&c->capture, 0), "stderr", capture_text(&c->capture, 1),
                      "truncated",
@@ -177,21 +204,7 @@ static json_t *cell_json(struct cell *c, const Cloche__V1__CellEnded *e)
 
 static void take_ended(struct cell *c, const Cloche__V1__CellEnded *e)
 {
-    static const int codes[] = {
-        [CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_OK] = EXIT_OK,
-        [CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_ERROR] = EXIT_FAILED,
-        [CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_INTERRUPTED] = EXIT_INTERRUPTED,
-        [CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_TIMED_OUT] = EXIT_TIMED_OUT,
-        [CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_EXITED] = EXIT_FAILED,
-        [CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_OOM_KILLED] = EXIT_SIGNAL + 9,
-        [CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_RESTARTED] = EXIT_FAILED,
-        [CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_FAILED] = EXIT_CLOCHE,
-    };
-    bool own_code = e->outcome == CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_ERROR ||
-                    e->outcome == CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_EXITED;
-    c->code = (size_t)e->outcome < CL_COUNT(codes) ? codes[e->outcome] : EXIT_CLOCHE;
-    if (own_code && e->exit_code != 0)
-        c->code = e->exit_code & 0xff;
+    c->code = cell_exit_code(e->outcome, e->exit_code);
     if (c->spec->json) {
         c->ended = cell_json(c, e);
         return;
@@ -199,7 +212,7 @@ static void take_ended(struct cell *c, const Cloche__V1__CellEnded *e)
     bool expected = e->outcome == CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_OK ||
                     e->outcome == CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_ERROR;
     if (!expected || e->message[0])
-        cli_say("the cell ended: %s%s%s", outcome_text(e->outcome), e->message[0] ? ", " : "",
+        cli_say("the cell ended: %s%s%s", cell_outcome_text(e->outcome), e->message[0] ? ", " : "",
                 e->message);
 }
 
@@ -231,7 +244,7 @@ static int on_event(void *arg, const ProtobufCMessage *msg, struct cl_err *err)
             c->error = json_pack("{s:s, s:s, s:s}", "name", m->error->name, "value",
                                  m->error->value, "traceback", m->error->traceback);
         else
-            show_error(m->error);
+            cell_show_error(m->error);
         break;
     case CLOCHE__V1__RUN_CODE_RESPONSE__EVENT_ENDED:
         take_ended(c, m->ended);
@@ -297,9 +310,7 @@ void cell_interrupt(struct client *client, const struct cell_spec *spec)
     Cloche__V1__InterruptContextRequest m = CLOCHE__V1__INTERRUPT_CONTEXT_REQUEST__INIT;
     struct rpc_call *c = NULL;
     m.sandbox_id = pb_text(spec->sandbox);
-    for (size_t i = 0; i < CL_COUNT(languages); i++)
-        if (languages[i].language == spec->language)
-            m.context_id = pb_text(languages[i].name);
+    m.context_id = pb_text(cell_language_name(spec->language));
     if (rpc_channel_call(client_channel(client), &call, &events, NULL, &c, NULL) < 0)
         return;
     if (rpc_call_send(c, &m.base, NULL) < 0)

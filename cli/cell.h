@@ -20,8 +20,15 @@ struct cell_spec {
 
 /* UNSPECIFIED for a name that is none. */
 Cloche__V1__Language cell_language(const char *name);
-/* Run it.  -1: Cloche failed or refused; otherwise *ret_code is the exit code: 0, 1 for an error of
- * the code (bash: its status), 124 at the time limit, 130 when interrupted. */
+/* "" for one that is none. */
+const char *cell_language_name(Cloche__V1__Language language);
+const char *cell_outcome_text(Cloche__V1__CellOutcome outcome);
+/* What a command ends with whose code ended so: 0, 1 for an error of the code (or its own status),
+ * 124 at the time limit, 130 when interrupted. */
+int cell_exit_code(Cloche__V1__CellOutcome outcome, int status);
+/* On stderr, for people. */
+void cell_show_error(const Cloche__V1__CellError *e);
+/* Run it.  -1: Cloche failed or refused; otherwise *ret_code is the exit code. */
 int cell_run(struct client *client, const struct cell_spec *spec, const char *code, int *ret_code,
              struct cl_err *err) CL_MUST;
 /* ^C: interrupt the cell that runs; from a callback of the loop. */

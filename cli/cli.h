@@ -49,6 +49,8 @@ struct cli_opts {
     const char *domain;
     /* repl */
     const char *language, *sandbox;
+    /* function create, call */
+    const char *entry, *template, *arguments;
     /* tenants, keys */
     const char *tenant, *scopes, *note, *rate, *isolation, *network, *count_calls;
     uint64_t max_sandboxes, max_vcpus, max_memory, max_disk, max_egress, max_file, cpu_time, period,
@@ -91,6 +93,8 @@ extern const size_t fleet_commands_n, code_commands_n;
 
 extern const struct cli_command snapshot_commands[];
 extern const size_t snapshot_commands_n;
+extern const struct cli_command function_commands[]; /* and `call` */
+extern const size_t function_commands_n;
 extern const struct cli_command port_commands[];
 extern const size_t port_commands_n;
 extern const struct cli_command vm_commands[], top_commands[], dashboard_commands[];

@@ -82,6 +82,7 @@ int main(int argc, char **argv)
     add_rows(rows, &t.n, job_commands, job_commands_n);
     add_rows(rows, &t.n, sandbox_commands, sandbox_commands_n);
     add_rows(rows, &t.n, snapshot_commands, snapshot_commands_n);
+    add_rows(rows, &t.n, function_commands, function_commands_n);
     add_rows(rows, &t.n, port_commands, port_commands_n);
     add_rows(rows, &t.n, vm_commands, vm_commands_n);
     add_rows(rows, &t.n, top_commands, top_commands_n);

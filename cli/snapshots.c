@@ -1,19 +1,21 @@
 /* cli/snapshots.c - snapshots of sandboxes: create, list, get, rm. */
+#include "cli/snapshots.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "cli/cell.h"
 #include "cli/client.h"
 #include "cli/output.h"
 #include "cli/pages.h"
 #include "cli/spec.h"
-#include "cloche/v1/snapshot.pb-c.h"
 #include "proto/copy.h"
 
-enum { SNAPSHOT_PAGE = 100, SNAPSHOT_TIMEOUT_S = 180 };
+enum { SNAPSHOT_PAGE = 100 };
 
-static json_t *snapshot_json(const Cloche__V1__Snapshot *s)
+json_t *snapshot_json(const Cloche__V1__Snapshot *s)
 {
     char left[VALUE_TEXT] = "", image[VALUE_TEXT] = "", age[VALUE_TEXT] = "";
     uint64_t now = cl_wall_ns(), created = s->created ? s->created->unix_ns : 0,
@@ -33,16 +35,20 @@ static json_t *snapshot_json(const Cloche__V1__Snapshot *s)
     const char *state = s->state == CLOCHE__V1__UNIT_STATE__UNIT_STATE_PAUSED
                             ? "ready"
                             : value_state((int)s->state);
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:o, "
-                     "s:o, s:i, s:i, s:I, s:s}",
-                     "id", s->id, "name", s->name, "tenant", s->tenant, "sandbox", s->sandbox_id,
-                     "template", s->template_, "state", state, "created", out_time(created), "age",
-                     age, "expires", out_time(expires), "left", left, "worker", s->worker_id,
-                     "driver", s->driver, "guest_separation",
-                     value_separation((int)s->guest_separation), "reason",
-                     value_reason((int)s->reason), "labels", labels, "network", allow, "vcpus",
-                     (int)(r ? r->vcpus : 0), "memory_mib", (int)(r ? r->memory_mib : 0),
-                     "image_bytes", (json_int_t)s->image_bytes, "image", image);
+    const Cloche__V1__FunctionEntry *f = s->function;
+    json_t *function =
+        f ? json_pack("{s:s, s:s}", "language", cell_language_name(f->language), "entry", f->entry)
+          : json_null();
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:o, "
+        "s:o, s:i, s:i, s:I, s:s, s:o}",
+        "id", s->id, "name", s->name, "tenant", s->tenant, "sandbox", s->sandbox_id, "template",
+        s->template_, "state", state, "created", out_time(created), "age", age, "expires",
+        out_time(expires), "left", left, "worker", s->worker_id, "driver", s->driver,
+        "guest_separation", value_separation((int)s->guest_separation), "reason",
+        value_reason((int)s->reason), "labels", labels, "network", allow, "vcpus",
+        (int)(r ? r->vcpus : 0), "memory_mib", (int)(r ? r->memory_mib : 0), "image_bytes",
+        (json_int_t)s->image_bytes, "image", image, "function", function);
 }
 
 static int cmd_create(const struct cli_opts *o, const struct args *a)
@@ -142,7 +148,7 @@ static int cmd_get(const struct cli_opts *o, const struct args *a)
     return code;
 }
 
-static int cmd_rm(const struct cli_opts *o, const struct args *a)
+int snapshot_rm(const struct cli_opts *o, const struct args *a)
 {
     static const struct client_method delete =
         CLIENT_METHOD("SnapshotService", "Delete", snapshot_service_delete_response);
@@ -206,6 +212,6 @@ const struct cli_command snapshot_commands[] = {
     {"snapshot get", "SNAPSHOT", "look at a snapshot, by its id or name", NULL,
      SPEC(json_opts, 1, 1), cmd_get, false},
     {"snapshot rm", "SNAPSHOT...", "delete snapshots; what began with them stays", NULL,
-     SPEC(json_opts, 1, ARGS_POS), cmd_rm, false},
+     SPEC(json_opts, 1, ARGS_POS), snapshot_rm, false},
 };
 const size_t snapshot_commands_n = CL_COUNT(snapshot_commands);

@@ -159,11 +159,12 @@ void api_fail_with(struct api_call *a, enum cl_code code, const char *fmt, ...)
 static const struct {
     const struct api_method *methods;
     const size_t *n;
-} services[] = {
-    {job_api, &job_api_n},           {sandbox_api, &sandbox_api_n},   {exec_api, &exec_api_n},
-    {file_api, &file_api_n},         {template_api, &template_api_n}, {tenant_api, &tenant_api_n},
-    {fleet_api, &fleet_api_n},       {code_api, &code_api_n},         {port_api, &port_api_n},
-    {snapshot_api, &snapshot_api_n}, {audit_api, &audit_api_n}};
+} services[] = {{job_api, &job_api_n},           {sandbox_api, &sandbox_api_n},
+                {exec_api, &exec_api_n},         {file_api, &file_api_n},
+                {template_api, &template_api_n}, {tenant_api, &tenant_api_n},
+                {fleet_api, &fleet_api_n},       {code_api, &code_api_n},
+                {port_api, &port_api_n},         {snapshot_api, &snapshot_api_n},
+                {audit_api, &audit_api_n},       {function_api, &function_api_n}};
 
 static const struct api_method *find_method(const char *path)
 {
@@ -321,7 +322,7 @@ static void on_end(struct rpc_call *call, const struct cl_err *why, void *servic
     api_release(a);
 }
 
-enum { METHODS_MAX = 64 };
+enum { METHODS_MAX = 96 };
 
 int api_serve(struct sched *s, struct cl_err *err)
 {
@@ -352,34 +353,38 @@ int api_serve(struct sched *s, struct cl_err *err)
 
 /* --- helpers ---------------------------------------------------------------------------------- */
 
-struct unit *api_unit(struct api_call *a, const char *id, enum books_kind kind,
-                      struct worker **ret_worker)
+struct unit *api_unit_find(struct api_call *a, const char *id, enum books_kind kind,
+                           struct worker **ret_worker, struct cl_err *err)
 {
     struct unit *u = unit_find(a->s, a->p.tenant, id);
     /* One whose end was asked for is as good as gone: its worker would only say that it ends. */
     if (!u || u->kind != kind || u->cancel || u->phase > PHASE_RUNNING) {
         const char *what = books_kind_name(kind);
-        struct cl_err err = {0};
-        (void)cl_fail(&err, CL_E_NOTFOUND, 0, "no live %s '%.40s'", what, id);
-        (void)snprintf(err.subject, sizeof err.subject, "%s", what); /* what is gone, not a file */
-        api_fail(a, &err);
+        (void)cl_fail(err, CL_E_NOTFOUND, 0, "no live %s '%.40s'", what, id);
+        (void)snprintf(err->subject, sizeof err->subject, "%s",
+                       what); /* what is gone, not a file */
         return NULL;
     }
     api_about(a, id);
-    struct worker *w = unit_worker(u);
     if (!ret_worker)
         return u;
     if (u->phase != PHASE_RUNNING) {
-        api_fail_with(a, CL_E_STATE, "'%.40s' does not run yet", id);
+        (void)cl_fail(err, CL_E_STATE, 0, "'%.40s' does not run yet", id);
         return NULL;
     }
-    if (!w) {
-        struct cl_err err = {0};
-        (void)unit_fail_away(u, &err);
+    *ret_worker = unit_worker(u);
+    if (!*ret_worker)
+        (void)unit_fail_away(u, err);
+    return *ret_worker ? u : NULL;
+}
+
+struct unit *api_unit(struct api_call *a, const char *id, enum books_kind kind,
+                      struct worker **ret_worker)
+{
+    struct cl_err err = {0};
+    struct unit *u = api_unit_find(a, id, kind, ret_worker, &err);
+    if (!u)
         api_fail(a, &err);
-        return NULL;
-    }
-    *ret_worker = w;
     return u;
 }
 

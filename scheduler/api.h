@@ -72,13 +72,16 @@ int audit_api_open(struct sched *s, struct cl_err *err) CL_MUST;
 
 /* The tables, one a service. */
 extern const struct api_method job_api[], sandbox_api[], exec_api[], file_api[], template_api[],
-    tenant_api[], fleet_api[], code_api[], port_api[], snapshot_api[], audit_api[];
+    tenant_api[], fleet_api[], code_api[], port_api[], snapshot_api[], audit_api[], function_api[];
 extern const size_t job_api_n, sandbox_api_n, exec_api_n, file_api_n, template_api_n, tenant_api_n,
-    fleet_api_n, code_api_n, port_api_n, snapshot_api_n, audit_api_n;
+    fleet_api_n, code_api_n, port_api_n, snapshot_api_n, audit_api_n, function_api_n;
 
 /* --- helpers of the services ------------------------------------------------------------------ */
 
-/* A live sandbox or job of the caller's tenant whose worker is connected, or fails the call. */
+/* A live sandbox or job of the caller's tenant whose worker is connected; NULL with the reason. */
+struct unit *api_unit_find(struct api_call *a, const char *id, enum books_kind kind,
+                           struct worker **ret_worker, struct cl_err *err);
+/* The same, or fails the call. */
 struct unit *api_unit(struct api_call *a, const char *id, enum books_kind kind,
                       struct worker **ret_worker);
 /* Page sizes: 0 = def; INVALID over max. */

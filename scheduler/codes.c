@@ -1,13 +1,9 @@
 /* scheduler/codes.c - CodeService: interpreters in a sandbox, relayed to its worker. */
-#include <openssl/evp.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "cloche/v1/code.pb-c.h"
 #include "cloche/v1/guest.pb-c.h"
-#include "scheduler/api.h"
-#include "scheduler/relays.h"
+#include "scheduler/cells.h"
 #include "scheduler/validate.h"
 
 enum {
@@ -19,39 +15,9 @@ enum {
     CONTEXTS_PAGE = 100,
 };
 
-/* --- names ------------------------------------------------------------------------------------
- */
-
-static const struct {
-    Cloche__V1__Language language;
-    const char *name; /* id of its default context */
-} languages[] = {
-    {CLOCHE__V1__LANGUAGE__LANGUAGE_PYTHON, "python"},
-    {CLOCHE__V1__LANGUAGE__LANGUAGE_BASH, "bash"},
-    {CLOCHE__V1__LANGUAGE__LANGUAGE_JAVASCRIPT, "javascript"},
-};
-
-/* NULL for none that exists. */
-static const char *name_of(Cloche__V1__Language language)
-{
-    for (size_t i = 0; i < CL_COUNT(languages); i++)
-        if (languages[i].language == language)
-            return languages[i].name;
-    return NULL;
-}
-
-/* Of a default context's id; UNSPECIFIED for any other. */
-static Cloche__V1__Language language_of(const char *id)
-{
-    for (size_t i = 0; i < CL_COUNT(languages); i++)
-        if (strcmp(languages[i].name, id) == 0)
-            return languages[i].language;
-    return CLOCHE__V1__LANGUAGE__LANGUAGE_UNSPECIFIED;
-}
-
 static int check_context_id(const char *id, struct cl_err *err)
 {
-    if (language_of(id) || cl_id_is(id, "ctx"))
+    if (cell_language_of(id) || cl_id_is(id, "ctx"))
         return 0;
     return cl_fail(err, CL_E_INVALID, 0,
                    "'%.40s' is no context id: ctx_..., python, bash or javascript", id);
@@ -62,156 +28,35 @@ static int check_context_id(const char *id, struct cl_err *err)
 
 struct run {
     struct api_call *a; /* held */
-    struct relay *relay;
-    char context[CL_ID_MAX], cell[CL_ID_MAX];
-    Cloche__V1__Language language;
-    bool recorded, finished;
+    struct cell *cell;
+    struct cell_spec spec;
 };
 
 static void finish(struct run *run, const struct cl_err *err)
 {
-    if (run->finished)
+    if (run->a->replied)
         return;
-    run->finished = true;
     run->a->replied = true;
     api_audit(run->a, err);
     if (run->a->call)
         rpc_call_finish(run->a->call, err);
 }
 
-/* e is NULL when nobody knows: the client left, or the worker. */
-static void record_end(struct run *run, const Cloche__V1__CellEnded *e, const char *why)
-{
-    static const char *const outcomes[] = {"unspecified", "ok",        "error",
-                                           "interrupted", "timed_out", "exited",
-                                           "oom_killed",  "restarted", "failed"};
-    struct cl_err ignored = {0};
-    if (!run->recorded)
-        return;
-    run->recorded = false;
-    size_t at = e && (size_t)e->outcome < CL_COUNT(outcomes) ? (size_t)e->outcome : 0;
-    const struct audit_field fields[] = {
-        AUDIT_STR("cell", run->cell),
-        AUDIT_STR("context", run->context),
-        AUDIT_STR("outcome", e ? outcomes[at] : why),
-        AUDIT_NUM("result_bytes", e ? e->result_bytes : 0),
-        AUDIT_NUM("stderr_bytes", e && e->stderr ? e->stderr->bytes : 0),
-        AUDIT_NUM("stdout_bytes", e && e->stdout ? e->stdout->bytes : 0),
-        AUDIT_STR("unit", ((const Cloche__V1__RunCodeRequest *)run->a->request)->sandbox_id),
-    };
-    const char *language = name_of(run->language);
-    metrics_add(run->a->s->metrics, METRIC_CELLS, language ? language : "unknown",
-                e ? outcomes[at] : why, 1);
-    (void)!audit_emit(run->a->s->audit, run->a->p.tenant, AUDIT_CODE_END, fields, CL_COUNT(fields),
-                      NULL, NULL, &ignored); /* kept without ack; a loss becomes a gap record */
-}
-
-static void on_relay_message(void *arg, const Cloche__V1__RelayRequest *m)
+static void on_event(void *arg, const Cloche__V1__RunCodeResponse *m)
 {
     struct run *run = arg;
     struct cl_err err = {0};
-    if (!m->cell || run->finished || !run->a->call)
+    if (run->a->replied || !run->a->call)
         return;
-    bool last = m->cell->event_case == CLOCHE__V1__RUN_CODE_RESPONSE__EVENT_ENDED;
-    if (m->cell->event_case == CLOCHE__V1__RUN_CODE_RESPONSE__EVENT_STARTED)
-        run->language = m->cell->started->language;
-    int rc = rpc_call_send(run->a->call, &m->cell->base, &err);
-    if (last)
-        record_end(run, m->cell->ended, "");
-    if (last || rc < 0)
-        finish(run, rc < 0 ? &err : NULL);
-    else if (rpc_call_is_full(run->a->call))
-        relay_pause(run->relay, true);
-}
-
-static void on_relay_drain(void *arg)
-{
-    (void)arg;
-}
-
-static void on_relay_end(void *arg, const struct cl_err *why)
-{
-    struct run *run = arg;
-    run->relay = NULL;
-    if (run->finished)
-        return;
-    struct cl_err lost = {0};
-    (void)cl_fail(&lost, CL_E_UNAVAILABLE, 0, "the worker ended the cell without a word");
-    record_end(run, NULL, "lost");
-    finish(run, why ? why : &lost);
-}
-
-static void open_relay(struct run *run, struct unit *u, struct worker *w)
-{
-    static const struct relay_events events = {on_relay_message, on_relay_drain, on_relay_end};
-    const Cloche__V1__RunCodeRequest *r = (const Cloche__V1__RunCodeRequest *)run->a->request;
-    Cloche__V1__OpenRelay open = CLOCHE__V1__OPEN_RELAY__INIT;
-    Cloche__V1__RelayCell cell = CLOCHE__V1__RELAY_CELL__INIT;
-    struct cl_err err = {0};
-    cell.context_id = run->context;
-    cell.language = language_of(run->context);
-    cell.code = r->code;
-    cell.timeout_ns = r->timeout_ns ? r->timeout_ns : TIMEOUT_DEFAULT_S * CL_NS_PER_S;
-    cell.output_max_bytes = r->output_max_bytes ? r->output_max_bytes : OUTPUT_DEFAULT_MIB * CL_MIB;
-    cell.contexts_max = (uint32_t)u->tenant->limits.contexts;
-    cell.env = r->env;
-    cell.n_env = r->n_env;
-    open.unit_id = u->id;
-    open.what_case = CLOCHE__V1__OPEN_RELAY__WHAT_CELL;
-    open.cell = &cell;
-    if (relay_open(w, &open, &events, run, &run->relay, &err) < 0) {
-        record_end(run, NULL, "lost");
+    if (rpc_call_send(run->a->call, &m->base, &err) < 0)
         finish(run, &err);
-    }
+    else if (rpc_call_is_full(run->a->call))
+        cell_pause(run->cell, true);
 }
 
-static void run_free(struct run *run)
+static void on_end(void *arg, const struct cl_err *err)
 {
-    if (run->relay)
-        relay_drop(run->relay);
-    struct api_call *a = run->a;
-    cl_free(run);
-    api_release(a);
-}
-
-/* The record is written: now it may run. */
-static void on_recorded(const struct cl_err *err, void *arg)
-{
-    struct api_call *a = arg;
-    struct run *run = a->state;
-    const Cloche__V1__RunCodeRequest *r = (const Cloche__V1__RunCodeRequest *)a->request;
-    if (run && err) {
-        finish(run, err);
-    } else if (run && a->call) {
-        struct worker *w;
-        run->recorded = true;
-        struct unit *u = api_unit(a, r->sandbox_id, BOOKS_SANDBOX, &w);
-        if (u) {
-            open_relay(run, u, w);
-        } else {
-            record_end(run, NULL, "lost");
-            run->finished = true; /* api_unit() has answered */
-        }
-    }
-    api_release(a);
-}
-
-static int record_run(struct run *run, struct cl_err *err)
-{
-    const Cloche__V1__RunCodeRequest *r = (const Cloche__V1__RunCodeRequest *)run->a->request;
-    uint8_t digest[32];
-    char hex[65];
-    size_t n = strlen(r->code);
-    if (EVP_Digest(r->code, n, digest, NULL, EVP_sha256(), NULL) != 1)
-        return cl_fail(err, CL_E_NOMEM, 0, "digest");
-    cl_hex(digest, sizeof digest, hex);
-    const struct audit_field fields[] = {
-        AUDIT_STR("by", run->a->p.key_id),  AUDIT_NUM("bytes", n),
-        AUDIT_STR("cell", run->cell),       AUDIT_STR("code_sha256", hex),
-        AUDIT_STR("context", run->context), AUDIT_STR("unit", r->sandbox_id),
-    };
-    return audit_emit(run->a->s->audit, run->a->p.tenant, AUDIT_CODE_RUN, fields, CL_COUNT(fields),
-                      on_recorded, run->a, err);
+    finish(arg, err);
 }
 
 static int check_run(const Cloche__V1__RunCodeRequest *r, struct cl_err *err)
@@ -219,7 +64,7 @@ static int check_run(const Cloche__V1__RunCodeRequest *r, struct cl_err *err)
     size_t env = 0, code = strlen(r->code);
     if (!r->context_id[0] == !r->language)
         return cl_fail(err, CL_E_INVALID, 0, "give exactly one of context_id and language");
-    if (r->language && !name_of(r->language))
+    if (r->language && !cell_language_name(r->language))
         return cl_fail(err, CL_E_INVALID, 0, "language: PYTHON, BASH or JAVASCRIPT");
     if (code > CODE_MAX)
         return cl_fail(err, CL_E_TOOBIG, 0, "code: at most 1 MiB; upload a file and run that");
@@ -235,8 +80,22 @@ static int check_run(const Cloche__V1__RunCodeRequest *r, struct cl_err *err)
     return r->context_id[0] ? check_context_id(r->context_id, err) : 0;
 }
 
+static struct cell_spec spec_of(const Cloche__V1__RunCodeRequest *r)
+{
+    return (struct cell_spec){
+        .sandbox_id = r->sandbox_id,
+        .context = r->language ? cell_language_name(r->language) : r->context_id,
+        .code = r->code,
+        .timeout_ns = r->timeout_ns ? r->timeout_ns : TIMEOUT_DEFAULT_S * CL_NS_PER_S,
+        .output_max_bytes = r->output_max_bytes ? r->output_max_bytes : OUTPUT_DEFAULT_MIB * CL_MIB,
+        .env = r->env,
+        .n_env = r->n_env,
+    };
+}
+
 static void code_run(struct api_call *a)
 {
+    static const struct cell_events events = {on_event, on_end};
     const Cloche__V1__RunCodeRequest *r = (const Cloche__V1__RunCodeRequest *)a->request;
     struct cl_err err = {0};
     struct worker *w;
@@ -252,36 +111,34 @@ static void code_run(struct api_call *a)
         return;
     }
     run->a = a;
-    run->language = r->language ? r->language : language_of(r->context_id);
-    (void)snprintf(run->context, sizeof run->context, "%.40s",
-                   r->language ? name_of(r->language) : r->context_id);
-    cl_id_new("cell", run->cell);
+    run->spec = spec_of(r);
+    if (cell_run(a, &run->spec, &events, run, &run->cell, &err) < 0) {
+        cl_free(run);
+        api_fail(a, &err);
+        return;
+    }
     a->state = run;
-    api_hold(a); /* the run's */
-    api_hold(a); /* the record's */
-    if (record_run(run, &err) < 0)
-        on_recorded(&err, a);
+    api_hold(a);
 }
 
 static void code_drain(struct api_call *a)
 {
     struct run *run = a->state;
-    if (run && run->relay)
-        relay_pause(run->relay, false);
+    if (run)
+        cell_pause(run->cell, false);
 }
 
-/* The client left before the end: dropping the relay interrupts the cell. */
+/* The client left before the end: dropping the cell interrupts it. */
 static void code_gone(struct api_call *a, const struct cl_err *why)
 {
     struct run *run = a->state;
     if (!run)
         return;
     a->state = NULL;
-    if (!run->finished) {
-        api_audit(a, why);
-        record_end(run, NULL, "left");
-    }
-    run_free(run);
+    api_audit(a, why);
+    cell_drop(run->cell);
+    cl_free(run);
+    api_release(a);
 }
 
 /* --- contexts ---------------------------------------------------------------------------------
@@ -345,7 +202,7 @@ static void on_created(void *arg, const Cloche__V1__ExecAnswer *answer, const st
 static int check_create(const Cloche__V1__CreateContextRequest *r, struct cl_err *err)
 {
     size_t bytes = 0;
-    if (!name_of(r->language))
+    if (!cell_language_name(r->language))
         return cl_fail(err, CL_E_INVALID, 0, "language: PYTHON, BASH or JAVASCRIPT");
     if (strlen(r->cwd) > CWD_MAX)
         return cl_fail(err, CL_E_INVALID, 0, "cwd: at most %d bytes", CWD_MAX);

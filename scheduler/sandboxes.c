@@ -114,7 +114,7 @@ static void sandbox_create(struct api_call *a)
     const Cloche__V1__CreateRequest *r = (const Cloche__V1__CreateRequest *)a->request;
     struct snapshot_start start;
     struct cl_err err = {0};
-    struct creation *c = creation_new(a, reply_created);
+    struct creation *c = creation_call(a, reply_created);
     if (!c)
         return;
     bool pauses;
@@ -144,7 +144,7 @@ static void sandbox_fork(struct api_call *a)
     struct cl_err err = {0};
     struct worker *w;
     struct unit *of = api_unit(a, r->sandbox_id, BOOKS_SANDBOX, &w);
-    struct creation *c = of ? creation_new(a, reply_forked) : NULL;
+    struct creation *c = of ? creation_call(a, reply_forked) : NULL;
     if (!c)
         return;
     if (validate_ttl(r->ttl_ns, &err) < 0) {

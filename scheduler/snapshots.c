@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cloche/v1/snapshot.pb-c.h"
 #include "scheduler/cancel.h"
 #include "scheduler/creation.h"
 #include "scheduler/look.h"
@@ -56,6 +55,15 @@ static void drop_name(const struct unit *u)
     char key[KEY_MAX];
     key_of(u->tenant->name, u->record->name, key);
     (void)cl_map_del(u->sched->snapshots, key);
+}
+
+int snapshot_check_name(const struct sched *s, const char *tenant, const char *name, bool replace,
+                        struct cl_err *err)
+{
+    if (validate_snapshot_name(name, err) < 0)
+        return -1;
+    const struct unit *old = find_name(s, tenant, name);
+    return old && !replace ? fail_taken(name, old, err) : 0;
 }
 
 static void refuse(struct unit *u, const struct cl_err *why)
@@ -164,18 +172,14 @@ bool snapshot_start(struct api_call *a, const Cloche__V1__JobSpec *asked,
     if (!asked->network_grant)
         ret->spec.network_grant = its->network_grant;
     ret->id = of->id;
+    ret->function = of->record->function;
     return true;
 }
 
 /* --- messages -----------------------------------------------------------------------------------
  */
 
-struct view {
-    Cloche__V1__Snapshot m;
-    Cloche__V1__Time created, expires;
-};
-
-static void view_record(struct view *o, const Cloche__V1__UnitRecord *r)
+static void view_record(struct snapshot_view *o, const Cloche__V1__UnitRecord *r)
 {
     if (!r || !r->spec)
         return;
@@ -185,9 +189,10 @@ static void view_record(struct view *o, const Cloche__V1__UnitRecord *r)
     o->m.labels = r->spec->labels;
     o->m.n_labels = r->spec->n_labels;
     o->m.network_grant = r->spec->network_grant;
+    o->m.function = r->function;
 }
 
-static void view_live(struct view *o, const struct unit *u)
+static void view_live(struct snapshot_view *o, const struct unit *u)
 {
     o->m.state = u->phase == PHASE_RUNNING && !u->paused
                      ? CLOCHE__V1__UNIT_STATE__UNIT_STATE_STARTING
@@ -203,7 +208,8 @@ static void view_live(struct view *o, const struct unit *u)
         o->m.name = u->record->name;
 }
 
-static void view_init(struct view *o, const char *id, const char *tenant, uint64_t created_ns)
+static void view_init(struct snapshot_view *o, const char *id, const char *tenant,
+                      uint64_t created_ns)
 {
     cloche__v1__snapshot__init(&o->m);
     cloche__v1__time__init(&o->created);
@@ -214,7 +220,14 @@ static void view_init(struct view *o, const char *id, const char *tenant, uint64
     o->m.created = &o->created;
 }
 
-static void view_row(struct view *o, const struct look_row *row)
+void snapshot_view_unit(struct snapshot_view *o, const struct unit *u)
+{
+    view_init(o, u->id, u->tenant->name, u->created_ns);
+    view_record(o, u->record);
+    view_live(o, u);
+}
+
+static void view_row(struct snapshot_view *o, const struct look_row *row)
 {
     const struct books_unit *b = row->row;
     view_init(o, b->id, b->tenant, b->created_us * CL_NS_PER_US);
@@ -234,12 +247,10 @@ static void view_row(struct view *o, const struct look_row *row)
 
 static void reply_created(struct api_call *a, const struct unit *u)
 {
-    struct view view;
+    struct snapshot_view view;
     Cloche__V1__SnapshotServiceCreateResponse m =
         CLOCHE__V1__SNAPSHOT_SERVICE_CREATE_RESPONSE__INIT;
-    view_init(&view, u->id, u->tenant->name, u->created_ns);
-    view_record(&view, u->record);
-    view_live(&view, u);
+    snapshot_view_unit(&view, u);
     m.snapshot = &view.m;
     api_reply(a, &m.base);
 }
@@ -251,12 +262,11 @@ static int check_request(const struct api_call *a, const struct worker *w,
     if (!w->snapshots)
         return cl_fail(err, CL_E_UNIMPL, 0, "the worker of '%.40s' is older than snapshots",
                        r->sandbox_id);
-    if (validate_snapshot_name(r->name, err) < 0 ||
-        validate_keep(r->keep_ns ? r->keep_ns : PAUSE_KEEP_MAX_S * CL_NS_PER_S, ret_keep_ns, err) <
-            0)
+    bool again = r->replace || r->idempotency_key[0];
+    if (snapshot_check_name(a->s, a->p.tenant, r->name, again, err) < 0)
         return -1;
-    const struct unit *old = find_name(a->s, a->p.tenant, r->name);
-    return old && !r->replace && !r->idempotency_key[0] ? fail_taken(r->name, old, err) : 0;
+    return validate_keep(r->keep_ns ? r->keep_ns : PAUSE_KEEP_MAX_S * CL_NS_PER_S, ret_keep_ns,
+                         err);
 }
 
 static void snapshot_create(struct api_call *a)
@@ -267,7 +277,7 @@ static void snapshot_create(struct api_call *a)
     struct worker *w;
     uint64_t keep_ns;
     struct unit *of = api_unit(a, r->sandbox_id, BOOKS_SANDBOX, &w);
-    struct creation *c = of ? creation_new(a, reply_created) : NULL;
+    struct creation *c = of ? creation_call(a, reply_created) : NULL;
     if (!c)
         return;
     if (check_request(a, w, r, &keep_ns, &err) < 0) {
@@ -291,7 +301,7 @@ static void snapshot_create(struct api_call *a)
 
 static void on_got(struct api_call *a, const struct look_row *row)
 {
-    struct view view;
+    struct snapshot_view view;
     Cloche__V1__SnapshotServiceGetResponse m = CLOCHE__V1__SNAPSHOT_SERVICE_GET_RESPONSE__INIT;
     view_row(&view, row);
     m.snapshot = &view.m;
@@ -311,7 +321,7 @@ static void snapshot_get(struct api_call *a)
 static void on_listed(struct api_call *a, const struct look_row *rows, size_t n, const char *next)
 {
     Cloche__V1__SnapshotServiceListResponse m = CLOCHE__V1__SNAPSHOT_SERVICE_LIST_RESPONSE__INIT;
-    struct view *views = cl_zalloc_array(n, sizeof *views);
+    struct snapshot_view *views = cl_zalloc_array(n, sizeof *views);
     Cloche__V1__Snapshot **list = cl_zalloc_array(n, sizeof *list);
     m.snapshots = list;
     m.n_snapshots = n;

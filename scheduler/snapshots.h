@@ -9,6 +9,7 @@
 #ifndef CL_SCHEDULER_SNAPSHOTS_H
 #define CL_SCHEDULER_SNAPSHOTS_H
 
+#include "cloche/v1/snapshot.pb-c.h"
 #include "scheduler/api.h"
 
 /* It is whole: it takes its name, or ends when that is another one's which it does not replace.
@@ -20,11 +21,21 @@ void snapshot_is_over(const struct unit *u);
 struct snapshot_start {
     Cloche__V1__JobSpec spec; /* borrows from the request and the snapshot */
     Cloche__V1__Resources resources;
-    const char *id; /* the snapshot's */
+    const char *id;                            /* the snapshot's */
+    const Cloche__V1__FunctionEntry *function; /* ... NULL = it was not made as one */
 };
 /* False: the call has failed. */
 bool snapshot_start(struct api_call *a, const Cloche__V1__JobSpec *asked,
                     struct snapshot_start *ret);
+/* May one of this name be made?  INVALID, EXISTS. */
+int snapshot_check_name(const struct sched *s, const char *tenant, const char *name, bool replace,
+                        struct cl_err *err) CL_MUST;
+/* A Snapshot message over a unit of this process, or a row of the books; it borrows from that. */
+struct snapshot_view {
+    Cloche__V1__Snapshot m;
+    Cloche__V1__Time created, expires;
+};
+void snapshot_view_unit(struct snapshot_view *o, const struct unit *u);
 /* The id of what `word` names: itself if it is an id; NULL when nobody is called that. */
 const char *snapshot_id(const struct sched *s, const char *tenant, const char *word);
 

@@ -269,6 +269,7 @@ static int make_record(struct submission *x, const struct submit_spec *spec, str
     r.fork_moment = (char *)(uintptr_t)(spec->fork_moment ? spec->fork_moment : "");
     r.name = (char *)(uintptr_t)(spec->name ? spec->name : "");
     r.replaces = spec->replaces;
+    r.function = (Cloche__V1__FunctionEntry *)(uintptr_t)spec->function;
     r.subject = x->a->p.subject;
     r.key_id = x->a->p.key_id;
     r.traceparent = (char *)(uintptr_t)(trace && strlen(trace) < 64 ? trace : "");

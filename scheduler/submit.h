@@ -17,6 +17,7 @@ struct submit_spec {
     const char *fork_moment; /* ... and of which moment */
     const char *name;        /* snapshots; NULL or "" = none */
     bool replaces;           /* ... whoever has that */
+    const Cloche__V1__FunctionEntry *function; /* ... what a call of it runs; NULL = nothing */
     bool refuse_over_quota;
     bool waits; /* the client waits for it: its deadline bounds the queueing */
 };

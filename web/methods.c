@@ -8,6 +8,7 @@
 #include "cloche/v1/exec.pb-c.h"
 #include "cloche/v1/file.pb-c.h"
 #include "cloche/v1/fleet.pb-c.h"
+#include "cloche/v1/function.pb-c.h"
 #include "cloche/v1/job.pb-c.h"
 #include "cloche/v1/port.pb-c.h"
 #include "cloche/v1/sandbox.pb-c.h"
@@ -19,10 +20,10 @@
 static const ProtobufCServiceDescriptor *const services[] = {
     &cloche__v1__audit_service__descriptor,    &cloche__v1__code_service__descriptor,
     &cloche__v1__exec_service__descriptor,     &cloche__v1__file_service__descriptor,
-    &cloche__v1__fleet_service__descriptor,    &cloche__v1__job_service__descriptor,
-    &cloche__v1__port_service__descriptor,     &cloche__v1__sandbox_service__descriptor,
-    &cloche__v1__snapshot_service__descriptor, &cloche__v1__template_service__descriptor,
-    &cloche__v1__tenant_service__descriptor,
+    &cloche__v1__fleet_service__descriptor,    &cloche__v1__function_service__descriptor,
+    &cloche__v1__job_service__descriptor,      &cloche__v1__port_service__descriptor,
+    &cloche__v1__sandbox_service__descriptor,  &cloche__v1__snapshot_service__descriptor,
+    &cloche__v1__template_service__descriptor, &cloche__v1__tenant_service__descriptor,
 };
 
 /* What protobuf-c's descriptors do not tell. */

@@ -84,11 +84,11 @@ def generate_messages():
 
 _GENERATED = generate_messages()
 from google.protobuf import message_factory, symbol_database  # noqa: E402,F401
-from cloche.v1 import (code_pb2, common_pb2, exec_pb2, file_pb2, job_pb2, port_pb2, sandbox_pb2, snapshot_pb2,  # noqa: E402
+from cloche.v1 import (code_pb2, common_pb2, exec_pb2, file_pb2, function_pb2, job_pb2, port_pb2, sandbox_pb2, snapshot_pb2,  # noqa: E402
                        template_pb2, tenant_pb2, fleet_pb2, audit_pb2, kept_pb2)
 shutil.rmtree(_GENERATED, ignore_errors=True)
 
-MODULES = [code_pb2, common_pb2, job_pb2, sandbox_pb2, snapshot_pb2, exec_pb2, file_pb2, port_pb2, template_pb2, tenant_pb2, fleet_pb2, audit_pb2, kept_pb2]
+MODULES = [code_pb2, common_pb2, job_pb2, sandbox_pb2, snapshot_pb2, exec_pb2, file_pb2, port_pb2, template_pb2, tenant_pb2, fleet_pb2, audit_pb2, kept_pb2, function_pb2]
 
 
 def folder(name):
@@ -155,7 +155,7 @@ class Client:
         self.key = key
         for name, module in {"jobs": job_pb2, "sandboxes": sandbox_pb2, "execs": exec_pb2, "codes": code_pb2,
                              "files": file_pb2, "ports": port_pb2, "templates": template_pb2, "tenants": tenant_pb2,
-                             "fleet": fleet_pb2, "snapshots": snapshot_pb2, "audit": audit_pb2}.items():
+                             "fleet": fleet_pb2, "snapshots": snapshot_pb2, "audit": audit_pb2, "functions": function_pb2}.items():
             (descriptor,) = module.DESCRIPTOR.services_by_name.values()
             setattr(self, name, Service(self.channel, metadata, descriptor))
 

@@ -1,0 +1,1 @@
+cl_fuzz(call DEPS scheduler)
