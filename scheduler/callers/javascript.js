@@ -1,3 +1,4 @@
+await null; // no script can begin so: the REPL takes it, which awaits what follows
 await (async (entry, find, text) => {
   // Call what find() finds with the arguments in `text`, which is JSON that was checked; null = only look for it.
   const most = 1 << 20;

@@ -440,6 +440,60 @@ def environment(c):
     box.kill()
 
 
+JAVASCRIPT = """
+const fs = require('fs');
+let calls = 0;
+const add = (a, b = 1) => a + b;
+function count() { calls++; fs.appendFileSync('/home/user/log', 'x'); return [calls, String(fs.readFileSync('/home/user/log'))]; }
+async function later(n) { await new Promise((done) => setTimeout(done, 10)); console.log('late'); return { n }; }
+function same(...list) { return list; }
+function inner(what) { throw new RangeError('no ' + what); }
+function wrong(what) { inner(what); }
+function nothing() {}
+function round() { const o = {}; o.o = o; return o; }
+function spin() { for (;;); }
+const tools = { say() { return 'deep'; } };
+"""
+
+
+@suite.scenario
+def functions_of_other_interpreters(c):
+    if not has_image("code"):
+        print("     skipped: no image `code` (images/build.sh code)")
+        return
+
+    def create(name, source, **kw):
+        return c.admin.functions.Create(pb.FunctionServiceCreateRequest(name=name, source=source, template="code", **kw), timeout=120)
+
+    def call(name, *args, **kw):
+        return c.admin.functions.Call(pb.CallRequest(function=name, arguments=json.dumps(args), **kw), timeout=120)
+
+    made = create("js", JAVASCRIPT, entry="add", language=pb.LANGUAGE_JAVASCRIPT)
+    check("a function is made of JavaScript", made.HasField("function") and made.outcome == pb.CELL_OUTCOME_OK, made)
+    equal("… and called", [call("js", 2, 3).result, call("js", 2).result, call("js", entry="tools.say").result], ["5", "3", '"deep"'])
+    equal("… each time the first", [call("js", entry="count").result for _ in range(2)], 2 * ['[1,"x"]'])
+    got = call("js", 7, entry="later")
+    equal("what it awaits is awaited", (got.result, got.stdout), ('{"n":7}', b"late\n"))
+    strings = ["\"quoted\\", "\n\r\0", "\u2028`${1}", '"); process.exit(); ("']
+    equal("strings come as they are", json.loads(call("js", *strings, entry="same").result), strings)
+    equal("one object is one argument", c.admin.functions.Call(pb.CallRequest(function="js", entry="same", arguments='{"a": 1}'), timeout=120).result, '[{"a":1}]')
+    got = call("js", "luck", entry="wrong")
+    check("an exception is told with its own frames", (got.outcome, got.error.name, got.error.value) == (pb.CELL_OUTCOME_ERROR, "RangeError", "no luck")
+          and "at inner" in got.error.traceback and "at wrong" in got.error.traceback and "clocheCall" not in got.error.traceback, got)
+    equal("undefined is null", call("js", entry="nothing").result, "null")
+    got = call("js", entry="round")
+    check("what is no JSON is said to be none", got.outcome == pb.CELL_OUTCOME_ERROR and "returned what is no JSON" in got.error.value, got)
+    equal("its time limit interrupts it", call("js", entry="spin", timeout_ns=SECOND // 2).outcome, pb.CELL_OUTCOME_TIMED_OUT)
+    check("an unknown entry is refused", code_of(error_of(call, "js", entry="none")) == "INVALID_ARGUMENT")
+    equal("… so is a source without its own", create("bad", "1", language=pb.LANGUAGE_JAVASCRIPT).message, "entry 'bad' is not there")
+    made = create("rich", "import numpy as np\nm = np.arange(4).reshape(2, 2)\ndef rich(k): print('in'); return (m * k).tolist()\ndef wrong(): raise ValueError('no')")
+    equal("IPython's is called as well", (call("rich", 2).result, call("rich", 2).stdout), ("[[0,2],[4,6]]", b"in\n"))
+    got = call("rich", entry="wrong")
+    equal("… and what it raises told", (got.outcome, got.error.name, got.error.value), (pb.CELL_OUTCOME_ERROR, "ValueError", "no"))
+    for name in ("js", "rich"):
+        c.admin.snapshots.Delete(pb.SnapshotServiceDeleteRequest(snapshot=name))
+
+
 @suite.scenario
 def clones(c):
     boxes = [Box(c.admin) for _ in range(3)]
