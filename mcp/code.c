@@ -123,6 +123,11 @@ static const struct {
     {"failed", "the sandbox could not run it to its end"},
 };
 
+const char *mcp_outcome_name(Cloche__V1__CellOutcome outcome)
+{
+    return outcomes[(size_t)outcome < CL_COUNT(outcomes) ? (size_t)outcome : 0].name;
+}
+
 static char *cell_text(const struct mcp_call *c, const Cloche__V1__CellEnded *m, size_t outcome)
 {
     const struct cell *w = mcp_work(c);
@@ -205,7 +210,7 @@ static void on_end(struct mcp_call *c, const ProtobufCMessage *reply, const stru
 /* --- the beginning ------------------------------------------------------------------------------
  */
 
-static Cloche__V1__Language language_of(const json_t *args)
+Cloche__V1__Language mcp_language(const json_t *args)
 {
     const char *name = mcp_json_text(args, "language");
     if (name && strcmp(name, "bash") == 0)
@@ -225,7 +230,7 @@ static void run_in_box(struct mcp_call *c)
     m.sandbox_id = mcp_pb(mcp_box(c));
     m.context_id = mcp_pb(context);
     if (!context)
-        m.language = language_of(args);
+        m.language = mcp_language(args);
     m.code = mcp_pb(mcp_json_text(args, "code"));
     m.timeout_ns = mcp_seconds_ns(args, "timeout_seconds", CODE_TIMEOUT_S);
     mcp_json_set(w->structured, "sandbox_id", json_string(mcp_box(c)));

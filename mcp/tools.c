@@ -27,6 +27,7 @@ const struct mcp_row mcp_tool_rows[] = {
     {"file_list", mcp_tool_file_list},
     {"port_url", mcp_tool_port_url},
     {"sandbox_activity", mcp_tool_sandbox_activity},
+    {"function_call", mcp_tool_function_call},
 };
 const size_t mcp_tool_rows_n = CL_COUNT(mcp_tool_rows);
 

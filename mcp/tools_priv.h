@@ -6,6 +6,7 @@
 #ifndef CL_MCP_TOOLS_PRIV_H
 #define CL_MCP_TOOLS_PRIV_H
 
+#include "cloche/v1/code.pb-c.h"
 #include "cloche/v1/common.pb-c.h"
 #include "cloche/v1/sandbox.pb-c.h"
 #include "mcp/capture.h"
@@ -19,7 +20,7 @@ mcp_run_fn mcp_tool_sandbox_create, mcp_tool_sandbox_list, mcp_tool_sandbox_kill
 mcp_run_fn mcp_tool_sandbox_start, mcp_tool_sandbox_stop;
 mcp_run_fn mcp_tool_snapshot_create, mcp_tool_snapshot_list, mcp_tool_snapshot_delete;
 mcp_run_fn mcp_tool_file_read, mcp_tool_file_write, mcp_tool_file_list, mcp_tool_port_url;
-mcp_run_fn mcp_tool_sandbox_activity;
+mcp_run_fn mcp_tool_sandbox_activity, mcp_tool_function_call;
 
 enum { MCP_OUTPUT_DEFAULT = 32 * 1024, MCP_OUTPUT_MIN = 1024 };
 
@@ -35,6 +36,10 @@ bool mcp_box_is_meant(const struct mcp_call *c);
 /* Is the snapshot that the argument `snapshot` names (by id, or by name) this caller's?  Goes on
  * with its id in call->snapshot, or ends the call as for one that does not exist. */
 void mcp_snapshot_check(struct mcp_call *c, mcp_run_fn *next);
+/* Of the argument `language`. */
+Cloche__V1__Language mcp_language(const json_t *args);
+/* "ok", "timed_out": as the tools' results have it. */
+const char *mcp_outcome_name(Cloche__V1__CellOutcome outcome);
 json_t *mcp_rules_json(const Cloche__V1__NetworkGrant *m);
 /* A number of seconds as nanoseconds; `otherwise` (seconds) when it is not given. */
 uint64_t mcp_seconds_ns(const json_t *args, const char *name, uint64_t otherwise);

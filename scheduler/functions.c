@@ -268,6 +268,8 @@ static int check_call(const Cloche__V1__CallRequest *r, uint64_t *ret_timeout_ns
 {
     if (r->entry[0] && call_check_entry(r->entry, err) < 0)
         return -1;
+    if (r->n_labels >= LABELS_MAX)
+        return cl_fail(err, CL_E_INVALID, 0, "labels: at most %d", LABELS_MAX - 1);
     if (call_check_arguments(r->arguments, err) < 0)
         return -1;
     return check_timeout(r->timeout_ns, CALL_TIMEOUT_S, ret_timeout_ns, err);
@@ -276,7 +278,7 @@ static int check_call(const Cloche__V1__CallRequest *r, uint64_t *ret_timeout_ns
 static void function_call(struct api_call *a)
 {
     const Cloche__V1__CallRequest *r = (const Cloche__V1__CallRequest *)a->request;
-    Cloche__V1__Label label = CLOCHE__V1__LABEL__INIT, *labels[] = {&label};
+    Cloche__V1__Label label = CLOCHE__V1__LABEL__INIT, *labels[LABELS_MAX] = {&label};
     static char key[] = "function";
     struct snapshot_start start;
     struct cl_err err = {0};
@@ -297,8 +299,10 @@ static void function_call(struct api_call *a)
     label.key = key;
     label.value = r->function;
     x->sandbox->spec = start.spec;
+    for (size_t i = 0; i < r->n_labels; i++)
+        labels[1 + i] = r->labels[i];
     x->sandbox->spec.labels = labels;
-    x->sandbox->spec.n_labels = CL_COUNT(labels);
+    x->sandbox->spec.n_labels = 1 + r->n_labels;
     begin(x, start.id);
 }
 

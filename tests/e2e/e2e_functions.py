@@ -214,6 +214,7 @@ def arguments(c):
     equal("… so is another tenant's", refused(call, c.tenant("other"), "lib")[0], "NOT_FOUND")
     equal("who only reads may not call", refused(call, c.tenant("reader", scopes=("read",)), "lib")[0], "PERMISSION_DENIED")
     now = quota(c, "local")
+    equal("labels are checked", [refused(raw, c.admin, "lib", "", labels=[pb.Label(key=k, value="v")] * n)[0] for k, n in (("Bad", 1), ("function", 1), ("k", 32))], 3 * ["INVALID_ARGUMENT"])
     equal("none of that holds quota", [now[k] for k in ("vcpu_milli", "memory_mib", "sandboxes", "disk_mib")], [before[k] for k in ("vcpu_milli", "memory_mib", "sandboxes", "disk_mib")])
     delete(c.admin, "lib")
 
@@ -270,8 +271,11 @@ def at_once_and_left(c):
     create(c.admin, "lib", entry="wait")
     got = in_parallel(lambda i: call(c.admin, "lib", f"(count(), {i})[0] + [{i}]", entry="make"), range(6))
     equal("six at once do not see each other", [json.loads(m.result) if hasattr(m, "result") else m for m in got], [[1, "x", True, i] for i in range(6)])
-    running = c.admin.functions.Call.raw.future(pb.CallRequest(function="lib", arguments="[600]", timeout_ns=900 * SECOND), metadata=(("authorization", f"Bearer {c.admin_key}"),))
+    labels = [pb.Label(key="who", value="me")]
+    running = c.admin.functions.Call.raw.future(pb.CallRequest(function="lib", arguments="[600]", timeout_ns=900 * SECOND, labels=labels), metadata=(("authorization", f"Bearer {c.admin_key}"),))
     check("one that takes long is a sandbox meanwhile", until(lambda: boxes(c.admin), 20), boxes(c.admin))
+    view = c.admin.sandboxes.Get(pb.SandboxServiceGetRequest(sandbox_id=boxes(c.admin)[0])).sandbox
+    equal("… with the labels that were asked for, and the function's", {label.key: label.value for label in view.labels}, {"who": "me", "function": "lib"})
     running.cancel()
     check("who leaves takes it along", until(lambda: not boxes(c.admin), 20), boxes(c.admin))
     making = c.admin.functions.Create.raw.future(pb.FunctionServiceCreateRequest(name="never", source="import time; time.sleep(600)"), metadata=(("authorization", f"Bearer {c.admin_key}"),))

@@ -517,7 +517,7 @@ def tls(c):
     a = Mcp(f"https://localhost:{port}/mcp", c.tenant("tls").key)
     a.connect = lambda: http.client.HTTPSConnection("localhost", port, timeout=30, context=ssl.create_default_context(cafile=cert))
     equal("a call over TLS", a.call("server/discover").status, 200)
-    equal("and another on the same connection", len(a.call("tools/list").result["tools"]), 19)
+    equal("and another on the same connection", len(a.call("tools/list").result["tools"]), 20)
     new = [c.dir / f"fresh.{ext}" for ext in ("key", "pem")]
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-keyout", new[0],
                     "-out", new[1], "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)

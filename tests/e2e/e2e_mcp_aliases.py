@@ -36,7 +36,7 @@ def images(answer):
 def off_by_default(c):
     a = Mcp(url_of(c), c.tenant("names").key)
     tools = {t["name"]: t for t in a.call("tools/list").result["tools"]}
-    check("with the switch they are listed, and each says what it wants", NAMES <= set(tools) and len(tools) == 19 + len(NAMES) and
+    check("with the switch they are listed, and each says what it wants", NAMES <= set(tools) and len(tools) == 20 + len(NAMES) and
           all(t["description"] and t["inputSchema"]["type"] == "object" for t in tools.values()), sorted(tools))
     env = {"CLOCHE_ENDPOINT": f"unix:{c.dir}/api.sock", "CLOCHE_API_KEY": a.key, "PATH": "/usr/bin:/bin", "ASAN_OPTIONS": "quarantine_size_mb=8"}
     lines = "".join(json.dumps({"jsonrpc": "2.0", "id": i, "method": m, "params": p}) + "\n" for i, m, p in [

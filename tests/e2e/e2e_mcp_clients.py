@@ -74,7 +74,7 @@ def python_sdk(c):
     got = last_json(out)
     check("the Python SDK runs to its end", status == 0 and set(got) == {"http", "stdio"}, err[-1500:])
     for name, r in got.items():
-        check(f"{name}: tools, state, failures", r["tools"] >= 19 and (r["stdout"], r["again"]) == ("py\n", "py\n") and
+        check(f"{name}: tools, state, failures", r["tools"] >= 20 and (r["stdout"], r["again"]) == ("py\n", "py\n") and
               r["is_error"] and r["exit_code"] == 4, r)
 
 
@@ -103,7 +103,7 @@ def typescript_sdks(c):
     got = last_json(out)
     check("the TypeScript SDKs run to their end", status == 0 and len(got) == 3, err[-1500:])
     for name, r in got.items():
-        check(f"{name}: tools, state, failures, progress", r["tools"] >= 19 and (r["stdout"], r["again"]) == ("js\n", "js\n") and
+        check(f"{name}: tools, state, failures, progress", r["tools"] >= 20 and (r["stdout"], r["again"]) == ("js\n", "js\n") and
               r["isError"] and r["exitCode"] == 4 and r["progress"] > 0, r)
 
 

@@ -66,7 +66,7 @@ def running(c, key, sandbox, word):
 def curl_speaks_it(c):
     a = agent(c, "curl")
     head, text = curl(a, "tools/list", None, "--http2-prior-knowledge")
-    check("prior knowledge: a list of tools", head.startswith("HTTP/2 200") and len(json.loads(text)["result"]["tools"]) == 19, head)
+    check("prior knowledge: a list of tools", head.startswith("HTTP/2 200") and len(json.loads(text)["result"]["tools"]) == 20, head)
     head, text = curl(a, "tools/call", {"name": "exec", "arguments": {"command": "echo one; sleep 3; echo two"}}, "--http2-prior-knowledge")
     events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
     check("a call is an event stream", "text/event-stream" in head and head.startswith("HTTP/2 200"), head)
@@ -123,7 +123,7 @@ def many_streams_at_once(c):
         raw.post(stream, *a.request("tools/list"))
     equal("100 streams of one connection are answered", {raw.status(s) for s in streams}, {200})
     check("each to its end", until(lambda: all(raw.ended(s) for s in streams), 20))
-    equal("with the tools", {len(json.loads(raw.text(s))["result"]["tools"]) for s in streams}, {19})
+    equal("with the tools", {len(json.loads(raw.text(s))["result"]["tools"]) for s in streams}, {20})
     sandbox = a.tool("sandbox_create", template="base").data["sandbox_id"]
     raw.post(201, *a.request("tools/call", {"name": "exec", "arguments": {"sandbox_id": sandbox, "command": "sleep 10; echo slow"}}))
     raw.post(203, *a.request("tools/list"))

@@ -99,6 +99,49 @@ def others_begin_with_it(c):
     end(b, one, two, three)
 
 
+
+@suite.scenario
+def its_functions_are_called(c):
+    key = c.tenant("caller").key
+    a = session(c, key)
+    box = a.tool("run_code", code="""
+import sys
+calls = 0
+def area(w, h=1): return {"area": w * h}
+def count():
+    global calls
+    calls += 1
+    print("counted"); print("so", file=sys.stderr)
+    return [calls, "🏺"]
+def wrong(): return [][1]
+def wait():
+    import time
+    time.sleep(60)
+def talk(n): print("x" * n)
+""", timeout_seconds=60).data["sandbox_id"]
+    a.tool("snapshot_create", sandbox_id=box, name="lib")
+    end(a, box)
+    got = a.tool("function_call", snapshot="lib", function="area", arguments=[6, 7])
+    equal("a function is called by position", (got.failed, got.data["outcome"], got.data["result"], json.loads(got.text)), (False, "ok", {"area": 42}, {"area": 42}))
+    equal("… and by name", a.tool("function_call", snapshot="lib", function="area", named_arguments={"h": 2, "w": 3}).data["result"], {"area": 6})
+    got = a.tool("function_call", snapshot="lib", function="count")
+    equal("… each time the first", [got.data["result"], a.tool("function_call", snapshot="lib", function="count").data["result"]], 2 * [[1, "🏺"]])
+    equal("what it prints comes beside it", (got.data["stdout"], got.data["stderr"], "counted" in got.text), ("counted\n", "so\n", True))
+    got = a.tool("function_call", snapshot="lib", function="wrong")
+    check("what it raises is an error that tells", got.failed and got.data["error"]["name"] == "IndexError" and "in wrong" in got.text and "result" not in got.data, got.data)
+    got = a.tool("function_call", snapshot="lib", function="wait", timeout_seconds=0.5)
+    equal("so is its time limit", (got.failed, got.data["outcome"]), (True, "timed_out"))
+    got = a.tool("function_call", snapshot="lib", function="talk", arguments=[100000])
+    equal("what is cut is said to be", (got.data["stdout_truncated"], got.data["stdout_bytes_total"], len(got.data["stdout"]) < 40000), (True, 100001, True))
+    for what, kw, why in (("an unknown function", {"function": "none"}, "not there"), ("both kinds of arguments", {"function": "area", "arguments": [1], "named_arguments": {}}, "one of them"),
+                          ("no name", {"function": "a;b"}, "entry"), ("another's snapshot", {"snapshot": NOBODY, "function": "area"}, "no snapshot")):
+        got = a.tool("function_call", **{"snapshot": "lib", **kw})
+        check(f"{what} is refused", got.failed and why in got.text, got.text)
+    other = session(c, c.key("caller", ("run", "read")).secret)
+    check("another key of the tenant does not have it", other.tool("function_call", snapshot="lib", function="area", arguments=[1]).failed)
+    equal("nothing is left", a.tool("sandbox_list").data["sandboxes"], [])
+    a.tool("snapshot_delete", snapshot="lib")
+
 @suite.scenario
 def names(c):
     a = session(c, c.tenant("names").key)

@@ -134,7 +134,7 @@ static void test_every_tool_teaches(void **state)
     (void)state;
     char next[16];
     json_t *page = mcp_catalog_page(catalog, NULL, next);
-    assert_true(json_array_size(page) >= 19);
+    assert_true(json_array_size(page) >= 20);
     assert_string_equal(next, "");
     for (size_t i = 0; i < json_array_size(page); i++) {
         const json_t *t = json_array_get(page, i), *p;
