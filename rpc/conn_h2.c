@@ -336,10 +336,18 @@ static void tick_calls(struct rpc_conn *conn, uint64_t now_ns)
     }
 }
 
+/* Clients that have no call here may be slow to answer: gRPC's C core looks at the connections that
+ * nobody waits for every 5 s, and then at one of them.  They are sent away in time anyway. */
+static bool wants_answers(const struct rpc_conn *conn)
+{
+    return !conn->role->is_server || conn->n_calls > 0;
+}
+
 static void tick_open(struct rpc_conn *conn, uint64_t now_ns)
 {
+    bool asks = wants_answers(conn);
     /* Whoever sends lives: its answer may wait behind what it sends. */
-    if (conn->ping_ns != 0 &&
+    if (asks && conn->ping_ns != 0 &&
         since(now_ns, CL_MAX(conn->ping_ns, conn->heard_ns)) > conn->patience->ping_wait_ns) {
         struct cl_err err;
         (void)cl_fail(&err, CL_E_UNAVAILABLE, 0, "%s does not answer pings", conn->peer.address);
@@ -348,7 +356,8 @@ static void tick_open(struct rpc_conn *conn, uint64_t now_ns)
     }
     if (conn->role->is_server && conn->n_calls == 0 && since(now_ns, conn->idle_ns) > IDLE_NS)
         conn_drain(conn);
-    if (conn->ping_ns == 0 && since(now_ns, conn->heard_ns) > conn->patience->ping_after_ns) {
+    if (asks && conn->ping_ns == 0 &&
+        since(now_ns, conn->heard_ns) > conn->patience->ping_after_ns) {
         conn->ping_ns = now_ns;
         (void)nghttp2_submit_ping(conn->session, NGHTTP2_FLAG_NONE, ping_alive);
         conn_kick(conn);

@@ -6,7 +6,9 @@
  * Thread:  its loop's.
  * Limits:  RPC_CONNECTIONS_MAX connections (more are refused at accept: without it a client could
  *          hold every fd); 100 concurrent streams each; floods of RST_STREAM, CONTINUATION, PING
- *          and SETTINGS end the connection with ENHANCE_YOUR_CALM.
+ *          and SETTINGS end the connection with ENHANCE_YOUR_CALM.  A connection with calls that is
+ *          silent for 60 s, and for 20 s after a PING, is lost; one without calls is not asked, and
+ *          is sent away after 15 min.
  */
 #ifndef CL_RPC_SERVER_H
 #define CL_RPC_SERVER_H
