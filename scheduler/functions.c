@@ -69,7 +69,7 @@ static void on_end_change(struct follower *f)
 }
 _Static_assert(offsetof(struct function_run, end) == 0, "on_end_change() relies on it");
 
-/* Answer, once the sandbox holds no quota any more. */
+/* Answer, once the sandbox holds no quota any more; at once when there is no worker to end it. */
 static void settle(struct function_run *x, const ProtobufCMessage *reply, const struct cl_err *err)
 {
     struct unit *u = x->sandbox ? x->sandbox->f.unit : NULL;
@@ -77,7 +77,7 @@ static void settle(struct function_run *x, const ProtobufCMessage *reply, const 
         err = &x->failed;
     if (err)
         x->failed = *err;
-    if (!u || u->phase == PHASE_ENDED) {
+    if (!u || u->phase == PHASE_ENDED || !unit_worker(u)) {
         cl_timer_start(&x->answer, 0);
         return;
     }
