@@ -361,8 +361,8 @@ struct unit *api_unit_find(struct api_call *a, const char *id, enum books_kind k
     if (!u || u->kind != kind || u->cancel || u->phase > PHASE_RUNNING) {
         const char *what = books_kind_name(kind);
         (void)cl_fail(err, CL_E_NOTFOUND, 0, "no live %s '%.40s'", what, id);
-        (void)snprintf(err->subject, sizeof err->subject, "%s",
-                       what); /* what is gone, not a file */
+        /* what is gone, not a file */
+        (void)snprintf(err->subject, sizeof err->subject, "%s", what);
         return NULL;
     }
     api_about(a, id);
