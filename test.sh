@@ -135,11 +135,11 @@ suites() { # suites LABEL...: in one run of CTest, so that no processor waits fo
 jobs=${JOBS:-3} # four are 13 % faster on two processors, but some tests are in too much of a hurry for that
 for kind in gate unit fuzz sim fault; do suites "$kind"; done
 step "images base python" is_built "$images" out/images.log
-code_image=
+slow_images=
 if [ "$ci" = true ]; then # it takes minutes: the few tests that need it wait for it (tests/e2e/harness.py)
-    (status=0; image code || status=$?; rm -f "$CLOCHE_IMAGES/.code.building"; exit $status) >out/image-code.log 2>&1 &
-    code_image=$!
-    echo $code_image >"$CLOCHE_IMAGES/.code.building"
+    (status=0; for name in code machine; do image $name || status=$?; rm -f "$CLOCHE_IMAGES/.$name.building"; done; exit $status) >out/images-slow.log 2>&1 &
+    slow_images=$!
+    for name in code machine; do echo $slow_images >"$CLOCHE_IMAGES/.$name.building"; done
 fi
 if [ "$ci" = true ] && [ -z "$label" ]; then
     step "build (release), which is what quickstart.sh makes, and what the lab, which is slow, runs" sh -c \
@@ -154,7 +154,7 @@ if [ "$ci" = true ] && [ -z "$label" ]; then # with what the tests leave of the 
 fi
 suites integration lab e2e escape regress
 [ -z "$fuzzers" ] || step "build (clang, for fuzzing; with CI its warnings of all files)" is_built "$fuzzers" out/build-fuzz.log
-[ -z "$code_image" ] || step "image code" is_built "$code_image" out/image-code.log
+[ -z "$slow_images" ] || step "images code machine" is_built "$slow_images" out/images-slow.log
 if [ -n "$tsan" ]; then
     step "build (TSan)" is_built "$tsan" out/build-tsan.log
     step "threads (tests/README.md): unit tests, rpc, redis and audit under TSan" ctest --preset tsan

@@ -93,7 +93,7 @@ export UUID
 # --- what the result depends on --------------------------------------------------------------------
 inputs() { # of the root file system
     echo "root file system 1" # raise it when bootstrap, build_root or add_verity change
-    for file in "$here/finish.sh" "$here"/*.recipe; do digest "$file"; done
+    for file in "$here/finish.sh" "$here"/*.recipe "$here"/files/*; do digest "$file"; done
     [ ! -f "$lock" ] || digest "$lock"
     echo "$name $SOURCE_DATE_EPOCH $ID_BASE $mirror"
     mkfs.erofs -V 2>&1 | head -1
