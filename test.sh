@@ -31,6 +31,7 @@ rm -rf "$CLOCHE_SNAPSHOTS"
 began=$(date +%s)
 say() { printf '[%4d s] %s\n' "$(($(date +%s) - began))" "$*"; }
 mkdir -p out
+rm -f out/.*.building # of a run that was interrupted
 passed=0 failed=0 skipped=0
 : >out/skips
 : >out/failures
@@ -135,11 +136,11 @@ suites() { # suites LABEL...: in one run of CTest, so that no processor waits fo
 jobs=${JOBS:-3} # four are 13 % faster on two processors, but some tests are in too much of a hurry for that
 for kind in gate unit fuzz sim fault; do suites "$kind"; done
 step "images base python" is_built "$images" out/images.log
-slow_images=
+code_image=
 if [ "$ci" = true ]; then # it takes minutes: the few tests that need it wait for it (tests/e2e/harness.py)
-    (status=0; for name in code machine; do image $name || status=$?; rm -f "$CLOCHE_IMAGES/.$name.building"; done; exit $status) >out/images-slow.log 2>&1 &
-    slow_images=$!
-    for name in code machine; do echo $slow_images >"$CLOCHE_IMAGES/.$name.building"; done
+    (status=0; image code || status=$?; rm -f "$CLOCHE_IMAGES/.code.building"; exit $status) >out/image-code.log 2>&1 &
+    code_image=$!
+    echo $code_image >"$CLOCHE_IMAGES/.code.building"
 fi
 if [ "$ci" = true ] && [ -z "$label" ]; then
     step "build (release), which is what quickstart.sh makes, and what the lab, which is slow, runs" sh -c \
@@ -148,13 +149,24 @@ if [ "$ci" = true ] && [ -z "$label" ]; then
 fi
 tsan=
 if [ "$ci" = true ] && [ -z "$label" ]; then # with what the tests leave of the processors, one after the other
+    echo >out/.tsan.building
     nice -n 19 sh -c 'while [ -e "$0/.code.building" ] || [ -e out/.fuzz.building ]; do sleep 2; done
-        cmake --preset tsan && cmake --build --preset tsan' "$CLOCHE_IMAGES" >out/build-tsan.log 2>&1 &
+        status=0; cmake --preset tsan && cmake --build --preset tsan || status=$?
+        rm -f out/.tsan.building; exit $status' "$CLOCHE_IMAGES" >out/build-tsan.log 2>&1 &
     tsan=$!
+fi
+machine_image=
+if [ "$ci" = true ]; then # of one test, which comes last
+    (while [ -e "$CLOCHE_IMAGES/.code.building" ] || [ -e out/.tsan.building ]; do sleep 2; done
+        status=0; nice -n 19 images/build.sh machine --agent out/dev/cloche-agent --out "$CLOCHE_IMAGES" --key "$CLOCHE_IMAGES/signing.key" || status=$?
+        rm -f "$CLOCHE_IMAGES/.machine.building"; exit $status) >out/image-machine.log 2>&1 &
+    machine_image=$!
+    echo $machine_image >"$CLOCHE_IMAGES/.machine.building"
 fi
 suites integration lab e2e escape regress
 [ -z "$fuzzers" ] || step "build (clang, for fuzzing; with CI its warnings of all files)" is_built "$fuzzers" out/build-fuzz.log
-[ -z "$slow_images" ] || step "images code machine" is_built "$slow_images" out/images-slow.log
+[ -z "$code_image" ] || step "image code" is_built "$code_image" out/image-code.log
+[ -z "$machine_image" ] || step "image machine" is_built "$machine_image" out/image-machine.log
 if [ -n "$tsan" ]; then
     step "build (TSan)" is_built "$tsan" out/build-tsan.log
     step "threads (tests/README.md): unit tests, rpc, redis and audit under TSan" ctest --preset tsan

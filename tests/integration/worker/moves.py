@@ -418,7 +418,7 @@ def a_move_that_breaks_before_it_is_taken_leaves_no_trace(w):
         seen.append(piece)
         return [piece] if len(seen) < 100 else []
     move = box.move_to(b, change=change)
-    check("it is under way", until(lambda: len(seen) > 100, 20) and b.files(), b.files())
+    check("it is under way", until(lambda: len(seen) > 100 and b.files(), 20), b.files())
     move.leave()
     check("nothing of it stays", b.is_empty_of(box.id) and until(lambda: not b.memory(), 5), b.files())
     equal("it goes on", until(lambda: (r := box.resume()) and r[0] == 0 and r, 10), (0, ""))
