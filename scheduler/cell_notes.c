@@ -94,7 +94,7 @@ int notes_take(struct cell_notes *n, const Cloche__V1__RunCodeResponse *m, struc
 {
     ProtobufCMessage *copy = NULL;
     int rc = 0;
-    switch (m->event_case) {
+    switch ((int)m->event_case) { /* a newer worker may say more */
     case CLOCHE__V1__RUN_CODE_RESPONSE__EVENT_OUTPUT:
         return take_output(n, m->output, err);
     case CLOCHE__V1__RUN_CODE_RESPONSE__EVENT_RESULT:
@@ -109,8 +109,6 @@ int notes_take(struct cell_notes *n, const Cloche__V1__RunCodeResponse *m, struc
         if (!n->end && (rc = pb_copy(&m->ended->base, &copy, err)) == 0)
             n->end = (Cloche__V1__CellEnded *)copy;
         return rc;
-    case CLOCHE__V1__RUN_CODE_RESPONSE__EVENT_STARTED:
-    case CLOCHE__V1__RUN_CODE_RESPONSE__EVENT__NOT_SET:
     default:
         return 0;
     }
