@@ -4,7 +4,7 @@ import time
 
 import pause
 from made_up_worker import Cluster, pb, wpb
-from harness import SECOND, Suite, code_of, spec, until
+from harness import SECOND, Suite, code_of, error_of, spec, until
 
 suite = Suite("keys")
 check, equal = suite.check, suite.equal
@@ -60,7 +60,12 @@ def a_scheduler_dies_before_its_word_has_come_to_the_worker(c):
         s.silent(False)
         c.scheduler.start()
         c.await_answer()
+
+        def seen():
+            return code_of(error_of(s.client.sandboxes.List, pb.SandboxServiceListRequest()))
+        check("its client has found the next one", until(lambda: seen() == "OK", 20))
         second = Asked(s)
+        equal("… which knows what was asked before", [seen(), seen()], ["OK", "OK"])
         s.w.connect()
         equal("who waits is told to ask again", second.end()[1], "UNAVAILABLE")
         made = s.made()
