@@ -72,10 +72,11 @@ static void on_submitted(void *arg, struct unit *u, bool replayed, const struct 
 {
     struct creation *c = arg;
     struct cl_err over = {0};
-    if (!u && !err)
-        err = (cl_fail(&over, CL_E_STATE, 0, "what this idempotency key made has ended ('%s')",
-                       c->a->object),
-               &over);
+    if (!u && !err) {
+        (void)cl_fail(&over, CL_E_STATE, 0, "what this idempotency key made has ended ('%s')",
+                      c->a->object);
+        err = &over;
+    }
     c->replayed = replayed;
     if (err) {
         tell(c, NULL, err);
