@@ -160,6 +160,13 @@ void cell_show_error(const Cloche__V1__CellError *e)
 /* --- as JSON ----------------------------------------------------------------------------------
  */
 
+json_t *cell_error_json(const Cloche__V1__CellError *e)
+{
+    return e ? json_pack("{s:s, s:s, s:s}", "name", e->name, "value", e->value, "traceback",
+                         e->traceback)
+             : json_null();
+}
+
 /* Text as it is, bytes as base64. */
 static json_t *form_json(const Cloche__V1__MimeData *d)
 {
@@ -241,8 +248,7 @@ static int on_event(void *arg, const ProtobufCMessage *msg, struct cl_err *err)
         break;
     case CLOCHE__V1__RUN_CODE_RESPONSE__EVENT_ERROR:
         if (json)
-            c->error = json_pack("{s:s, s:s, s:s}", "name", m->error->name, "value",
-                                 m->error->value, "traceback", m->error->traceback);
+            c->error = cell_error_json(m->error);
         else
             cell_show_error(m->error);
         break;

@@ -7,6 +7,8 @@
 #ifndef CL_CLI_CELL_H
 #define CL_CLI_CELL_H
 
+#include <jansson.h>
+
 #include "cli/client.h"
 #include "cloche/v1/code.pb-c.h"
 
@@ -26,6 +28,8 @@ const char *cell_outcome_text(Cloche__V1__CellOutcome outcome);
 /* What a command ends with whose code ended so: 0, 1 for an error of the code (or its own status),
  * 124 at the time limit, 130 when interrupted. */
 int cell_exit_code(Cloche__V1__CellOutcome outcome, int status);
+/* The caller's; null for NULL. */
+json_t *cell_error_json(const Cloche__V1__CellError *e);
 /* On stderr, for people. */
 void cell_show_error(const Cloche__V1__CellError *e);
 /* Run it.  -1: Cloche failed or refused; otherwise *ret_code is the exit code. */

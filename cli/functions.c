@@ -20,7 +20,6 @@
 
 enum {
     SOURCE_MAX = 1024 * 1024,
-    FUNCTION_PAGE = 100,
     CALL_TIMEOUT_S = 60,  /* the service's default */
     LOAD_TIMEOUT_S = 300, /* the same of a source */
 };
@@ -37,12 +36,6 @@ static int read_text(const char *path, struct cl_buf *text, struct cl_err *err)
     return cl_buf_append(text, "", 1, err);
 }
 
-static void put_text(FILE *to, const ProtobufCBinaryData *bytes)
-{
-    if (bytes->len > 0)
-        (void)fwrite(bytes->data, 1, bytes->len, to);
-}
-
 static json_t *text_json(const ProtobufCBinaryData *bytes)
 {
     struct capture c;
@@ -54,34 +47,39 @@ static json_t *text_json(const ProtobufCBinaryData *bytes)
     return text;
 }
 
-static json_t *error_json(const Cloche__V1__CellError *e)
-{
-    return e ? json_pack("{s:s, s:s, s:s}", "name", e->name, "value", e->value, "traceback",
-                         e->traceback)
-             : json_null();
-}
-
-static void say_outcome(Cloche__V1__CellOutcome outcome, const char *message)
+/* For people; the result alone is on stdout. */
+static void show_run(const ProtobufCBinaryData streams[static 2],
+                     const Cloche__V1__CellError *error, Cloche__V1__CellOutcome outcome,
+                     const char *message)
 {
     bool expected = outcome == CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_OK ||
                     outcome == CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_ERROR;
+    for (size_t i = 0; i < 2; i++)
+        if (streams[i].len > 0)
+            (void)fwrite(streams[i].data, 1, streams[i].len, stderr);
+    if (error)
+        cell_show_error(error);
     if (!expected || message[0])
         cli_say("it ended: %s%s%s", cell_outcome_text(outcome), message[0] ? ", " : "", message);
+}
+
+static int read_language(const char *name, Cloche__V1__Language *ret_language, struct cl_err *err)
+{
+    *ret_language = cell_language(name);
+    return *ret_language
+               ? 0
+               : cl_fail(err, CL_E_INVALID, 0, "--language %s: python or javascript", name);
 }
 
 /* --- create ------------------------------------------------------------------------------------
  */
 
-static int language_of(const struct cli_opts *o, const char *path,
-                       Cloche__V1__Language *ret_language, struct cl_err *err)
+static const char *language_of_file(const char *path)
 {
     size_t n = strlen(path);
     bool js =
         (n > 3 && strcmp(path + n - 3, ".js") == 0) || (n > 4 && strcmp(path + n - 4, ".mjs") == 0);
-    *ret_language = cell_language(o->language ? o->language : js ? "javascript" : "python");
-    return *ret_language
-               ? 0
-               : cl_fail(err, CL_E_INVALID, 0, "--language %s: python or javascript", o->language);
+    return js ? "javascript" : "python";
 }
 
 static int show_created(const struct cli_opts *o,
@@ -91,16 +89,12 @@ static int show_created(const struct cli_opts *o,
     if (o->json) {
         json_t *made = m->function ? snapshot_json(m->function) : json_null();
         (void)out_json(json_pack("{s:o, s:s, s:o, s:s, s:o, s:o}", "function", made, "outcome",
-                                 cell_outcome_text(m->outcome), "error", error_json(m->error),
+                                 cell_outcome_text(m->outcome), "error", cell_error_json(m->error),
                                  "message", m->message, "stdout", text_json(&m->stdout), "stderr",
                                  text_json(&m->stderr)));
         return code;
     }
-    put_text(stderr, &m->stdout);
-    put_text(stderr, &m->stderr);
-    if (m->error)
-        cell_show_error(m->error);
-    say_outcome(m->outcome, m->message);
+    show_run((ProtobufCBinaryData[]){m->stdout, m->stderr}, m->error, m->outcome, m->message);
     if (m->function)
         (void)puts(m->function->id);
     return code;
@@ -120,7 +114,8 @@ static int cmd_create(const struct cli_opts *o, const struct args *a)
     uint64_t load_ns = o->timeout ? o->timeout : LOAD_TIMEOUT_S * CL_NS_PER_S;
     int code;
     cl_buf_init(&source, SOURCE_MAX + 1);
-    if (language_of(o, a->pos[1], &req.language, &err) < 0 ||
+    const char *language = o->language ? o->language : language_of_file(a->pos[1]);
+    if (read_language(language, &req.language, &err) < 0 ||
         read_text(a->pos[1], &source, &err) < 0 || spec_new(o, o->template, a, &spec, &err) < 0 ||
         client_open(o, &client, &err) < 0) {
         code = cli_report(&err);
@@ -152,37 +147,21 @@ static int cmd_create(const struct cli_opts *o, const struct args *a)
 /* --- list --------------------------------------------------------------------------------------
  */
 
-static void add_function(json_t *rows, const Cloche__V1__Snapshot *s)
+/* Those of the snapshots that are one, with what it calls beside the rest. */
+static json_t *only_functions(json_t *snapshots)
 {
-    if (!s->function)
-        return;
-    json_t *row = snapshot_json(s);
-    (void)json_object_set_new(row, "language",
-                              json_string(cell_language_name(s->function->language)));
-    (void)json_object_set_new(row, "entry", out_string(s->function->entry));
-    (void)json_array_append_new(rows, row);
-}
-
-static int list_page(const struct cli_opts *o, const struct args *a, struct client *client,
-                     char token[static VALUE_NAME], json_t *rows, struct cl_err *err)
-{
-    static const struct client_method list =
-        CLIENT_METHOD("SnapshotService", "List", snapshot_service_list_response);
-    Cloche__V1__SnapshotServiceListRequest req = CLOCHE__V1__SNAPSHOT_SERVICE_LIST_REQUEST__INIT;
-    ProtobufCMessage *msg = NULL;
-    (void)a;
-    req.page_size = FUNCTION_PAGE;
-    req.page_token = token;
-    req.include_ended = o->all;
-    if (client_unary(client, &list, &req.base, 0, &msg, err) < 0)
-        return -1;
-    const Cloche__V1__SnapshotServiceListResponse *m =
-        (const Cloche__V1__SnapshotServiceListResponse *)msg;
-    for (size_t i = 0; i < m->n_snapshots; i++)
-        add_function(rows, m->snapshots[i]);
-    (void)snprintf(token, VALUE_NAME, "%s", m->next_page_token);
-    pb_free(msg);
-    return 0;
+    json_t *rows = json_array(), *row;
+    size_t i;
+    json_array_foreach(snapshots, i, row)
+    {
+        json_t *function = json_object_get(row, "function");
+        if (!json_is_object(function))
+            continue;
+        (void)json_object_update_missing(row, function);
+        (void)json_array_append(rows, row);
+    }
+    json_decref(snapshots);
+    return rows;
 }
 
 static int cmd_list(const struct cli_opts *o, const struct args *a)
@@ -191,8 +170,8 @@ static int cmd_list(const struct cli_opts *o, const struct args *a)
         {"name", "NAME"}, {"entry", "ENTRY"}, {"language", "LANGUAGE"}, {"template", "TEMPLATE"},
         {"age", "AGE"},   {"left", "LEFT"},   {"image", "IMAGE"},       {"id", "ID"}};
     int code = EXIT_OK;
-    json_t *rows = pages_all(o, a, list_page, 0, &code);
-    return rows ? out_rows(o->json, rows, cols, CL_COUNT(cols)) : code;
+    json_t *rows = pages_all(o, a, snapshot_page, 0, &code);
+    return rows ? out_rows(o->json, only_functions(rows), cols, CL_COUNT(cols)) : code;
 }
 
 /* --- call --------------------------------------------------------------------------------------
@@ -233,18 +212,14 @@ static int show_called(const struct cli_opts *o, const Cloche__V1__CallResponse 
         (void)out_json(
             json_pack("{s:s, s:o, s:o, s:s, s:o, s:o, s:I, s:I, s:I, s:s}", "outcome",
                       cell_outcome_text(m->outcome), "result", result ? result : json_null(),
-                      "error", error_json(m->error), "message", m->message, "stdout",
+                      "error", cell_error_json(m->error), "message", m->message, "stdout",
                       text_json(&m->stdout), "stderr", text_json(&m->stderr), "stdout_bytes",
                       (json_int_t)(m->stdout_total ? m->stdout_total->bytes : 0), "stderr_bytes",
                       (json_int_t)(m->stderr_total ? m->stderr_total->bytes : 0), "wall_ns",
                       (json_int_t)m->wall_ns, "sandbox", m->sandbox_id));
         return cell_exit_code(m->outcome, 0);
     }
-    put_text(stderr, &m->stdout); /* the result alone is on stdout */
-    put_text(stderr, &m->stderr);
-    if (m->error)
-        cell_show_error(m->error);
-    say_outcome(m->outcome, m->message);
+    show_run((ProtobufCBinaryData[]){m->stdout, m->stderr}, m->error, m->outcome, m->message);
     if (m->outcome == CLOCHE__V1__CELL_OUTCOME__CELL_OUTCOME_OK)
         (void)puts(m->result);
     return cell_exit_code(m->outcome, 0);
@@ -262,13 +237,11 @@ static int cmd_call(const struct cli_opts *o, const struct args *a)
     uint64_t limit_ns = o->timeout ? o->timeout : CALL_TIMEOUT_S * CL_NS_PER_S;
     int code;
     cl_buf_init(&arguments, SOURCE_MAX + 1);
-    if (o->language && !(req.language = cell_language(o->language)))
-        (void)cl_fail(&err, CL_E_INVALID, 0, "--language %s: python or javascript", o->language);
     req.function = pb_text(a->pos[0]);
     req.entry = pb_text(o->entry);
     req.timeout_ns = o->timeout;
-    if (err.code || fill_arguments(o, a, &arguments, &err) < 0 ||
-        client_open(o, &client, &err) < 0) {
+    if ((o->language && read_language(o->language, &req.language, &err) < 0) ||
+        fill_arguments(o, a, &arguments, &err) < 0 || client_open(o, &client, &err) < 0) {
         code = cli_report(&err);
     } else {
         req.arguments = (char *)arguments.data;

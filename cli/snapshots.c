@@ -82,8 +82,8 @@ static int cmd_create(const struct cli_opts *o, const struct args *a)
     return EXIT_OK;
 }
 
-static int list_page(const struct cli_opts *o, const struct args *a, struct client *client,
-                     char token[static VALUE_NAME], json_t *rows, struct cl_err *err)
+int snapshot_page(const struct cli_opts *o, const struct args *a, struct client *client,
+                  char token[static VALUE_NAME], json_t *rows, struct cl_err *err)
 {
     static const struct client_method list =
         CLIENT_METHOD("SnapshotService", "List", snapshot_service_list_response);
@@ -110,7 +110,7 @@ static int cmd_list(const struct cli_opts *o, const struct args *a)
         {"id", "ID"},   {"name", "NAME"}, {"template", "TEMPLATE"}, {"state", "STATE"},
         {"age", "AGE"}, {"left", "LEFT"}, {"image", "IMAGE"},       {"reason", "REASON"}};
     int code = EXIT_OK;
-    json_t *rows = pages_all(o, a, list_page, 0, &code);
+    json_t *rows = pages_all(o, a, snapshot_page, 0, &code);
     return rows ? out_rows(o->json, rows, cols, CL_COUNT(cols)) : code;
 }
 

@@ -8,13 +8,15 @@
 
 #include <jansson.h>
 
-#include "cli/cli.h"
+#include "cli/pages.h"
 #include "cloche/v1/snapshot.pb-c.h"
 
 enum { SNAPSHOT_TIMEOUT_S = 180 };
 
 /* The caller's. */
 json_t *snapshot_json(const Cloche__V1__Snapshot *s);
+/* Of all, or of those of the sandbox that the first argument names. */
+page_fn snapshot_page;
 /* `snapshot rm`, `function rm` */
 int snapshot_rm(const struct cli_opts *o, const struct args *a);
 
