@@ -89,12 +89,16 @@ static void take_result(struct cell *w, const Cloche__V1__CellResult *m)
         add_text(w, text, m->is_main_result);
 }
 
+json_t *mcp_cell_error(const Cloche__V1__CellError *m)
+{
+    return json_pack("{s:s, s:s, s:s}", "name", m->name, "value", m->value, "traceback",
+                     m->traceback);
+}
+
 static void take_error(struct cell *w, const Cloche__V1__CellError *m)
 {
     w->failed = true;
-    mcp_json_set(w->structured, "error",
-                 json_pack("{s:s, s:s, s:s}", "name", m->name, "value", m->value, "traceback",
-                           m->traceback));
+    mcp_json_set(w->structured, "error", mcp_cell_error(m));
 }
 
 static void take_start(struct cell *w, const Cloche__V1__CellStarted *m)

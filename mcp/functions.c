@@ -47,9 +47,7 @@ static json_t *structured_of(const Cloche__V1__CallResponse *m, const struct mcp
     if (result)
         mcp_json_set(o, "result", result);
     if (m->error)
-        mcp_json_set(o, "error",
-                     json_pack("{s:s, s:s, s:s}", "name", m->error->name, "value", m->error->value,
-                               "traceback", m->error->traceback));
+        mcp_json_set(o, "error", mcp_cell_error(m->error));
     mcp_output_json(output, o);
     correct_total(o, "stdout", m->stdout_total, m->stdout.len);
     correct_total(o, "stderr", m->stderr_total, m->stderr.len);

@@ -38,6 +38,8 @@ bool mcp_box_is_meant(const struct mcp_call *c);
 void mcp_snapshot_check(struct mcp_call *c, mcp_run_fn *next);
 /* Of the argument `language`. */
 Cloche__V1__Language mcp_language(const json_t *args);
+/* Name, value and traceback. */
+json_t *mcp_cell_error(const Cloche__V1__CellError *m);
 /* "ok", "timed_out": as the tools' results have it. */
 const char *mcp_outcome_name(Cloche__V1__CellOutcome outcome);
 json_t *mcp_rules_json(const Cloche__V1__NetworkGrant *m);
