@@ -481,6 +481,7 @@ static void note_running(struct worker *w, const Cloche__V1__RunningUnit *r)
 struct renewal {
     struct sched *s;
     char worker_id[BOOKS_NAME];
+    uint64_t asked_ns;
     size_t n;
     char (*leases)[CL_ID_MAX]; /* owned */
 };
@@ -495,6 +496,7 @@ static void on_renewed(const uint8_t *held, size_t n, const struct cl_err *err, 
         char **kept = cl_zalloc_array(n, sizeof *kept), **lost = cl_zalloc_array(n, sizeof *lost);
         ack.lease_ids = kept;
         ack.lost_lease_ids = lost;
+        ack.asked_ns = r->asked_ns;
         for (size_t i = 0; kept && lost && i < n; i++) {
             if (held[i])
                 kept[ack.n_lease_ids++] = r->leases[i];
@@ -522,6 +524,7 @@ static void on_renew(struct worker *w, const Cloche__V1__RenewLeases *m)
         goto out_free;
     r->s = w->sched;
     r->n = n;
+    r->asked_ns = m->asked_ns;
     (void)snprintf(r->worker_id, sizeof r->worker_id, "%s", w->id);
     for (size_t i = 0; i < n; i++) {
         note_running(w, m->leases[i]);

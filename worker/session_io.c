@@ -46,8 +46,8 @@ struct session {
     bool leaving;                /* the call was cancelled: what it still brings is not for us */
     struct commands commands;
     struct cl_timer load, renew, reconnect;
-    uint64_t renew_sent_ns; /* when the newest renewal left: its answer counts from there */
-    unsigned n_unanswered;  /* renewals of this call */
+    uint64_t asked_ns;     /* when the newest renewal left */
+    unsigned n_unanswered; /* renewals of this call */
     uint64_t self_kill_ns, renew_every_ns;
     uint64_t awake_ns;      /* when the load timer ran last */
     char closed[128];       /* why no new work is taken; "" = open */
@@ -453,8 +453,8 @@ static void send_renew(void *arg)
     Cloche__V1__RunningUnit rows[RENEW_MAX], *list[RENEW_MAX];
     Cloche__V1__RenewLeases m = CLOCHE__V1__RENEW_LEASES__INIT;
     m.leases = list;
+    m.asked_ns = s->asked_ns = cl_now_ns();
     cl_timer_start(&s->renew, s->renew_every_ns);
-    s->renew_sent_ns = cl_now_ns();
     CL_LIST_FOREACH (node, &s->o.units->all) {
         struct unit *u = CL_LIST_ENTRY(node, struct unit, link);
         if (!unit_is_renewed(u))
@@ -482,19 +482,20 @@ bool session_is_renewed(const struct session *s)
 
 static void on_renewed(struct session *s, const Cloche__V1__RenewAck *ack)
 {
-    uint64_t sent_ns = s->renew_sent_ns; /* what is settled here asks anew */
+    uint64_t newest_ns = s->asked_ns; /* before what is settled here asks anew */
+    uint64_t asked_ns = ack->asked_ns ? CL_MIN(ack->asked_ns, newest_ns) : newest_ns;
     s->n_unanswered -= s->n_unanswered > 0;
     for (size_t i = 0; i < ack->n_lease_ids; i++) {
         struct unit *u = units_find_lease(s->o.units, ack->lease_ids[i]);
         if (!u || !unit_is_live(u))
             continue;
-        unit_set_deadline(u, sent_ns + s->self_kill_ns);
+        unit_set_deadline(u, asked_ns + s->self_kill_ns);
         if (u->tentative_ns)
             unit_settle(u);
     }
     for (size_t i = 0; i < ack->n_lost_lease_ids; i++) {
         struct unit *u = units_find_lease(s->o.units, ack->lost_lease_ids[i]);
-        if (!u || !unit_is_live(u) || u->tentative_ns > sent_ns) /* not yet, perhaps */
+        if (!u || !unit_is_live(u) || u->tentative_ns > asked_ns) /* not yet, perhaps */
             continue;
         log_event(LOG_LEASE_LOST, "unit=%s lease=%s", u->assign->unit_id, u->assign->lease_id);
         unit_lose(u);

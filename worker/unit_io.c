@@ -562,9 +562,9 @@ struct unit *units_find_lease(struct units *us, const char *lease_id)
 
 void unit_set_deadline(struct unit *u, uint64_t deadline_ns)
 {
-    u->deadline_ns = deadline_ns;
+    u->deadline_ns = CL_MAX(u->deadline_ns, deadline_ns);
     if (u->machine)
-        machine_set_deadline(u->machine, deadline_ns);
+        machine_set_deadline(u->machine, u->deadline_ns);
 }
 
 static bool any_exec_runs(const struct unit *u)

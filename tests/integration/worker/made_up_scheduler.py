@@ -64,6 +64,8 @@ class Relay:
 
 
 class Scheduler:
+    SELF_KILL_NS = 600 * SECOND
+
     def __init__(self, *args, name="dials", uids=0):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cloche-made-up."))
         self.dir.chmod(0o711)
@@ -132,13 +134,14 @@ class Scheduler:
     def _on_hello(self, m):
         self.running = {u.lease_id: u for u in m.running}
         self.send(hello=wpb.SchedulerHello(protocol_major=1, protocol_minor=MINOR, scheduler_id="made-up",
-                                           lease_ttl_ns=600 * SECOND, renew_every_ns=SECOND, self_kill_ns=600 * SECOND))
+                                           lease_ttl_ns=600 * SECOND, renew_every_ns=SECOND, self_kill_ns=self.SELF_KILL_NS))
         self.hello.set()
 
     def _on_renew(self, m):
         self.renewed.update({u.lease_id: (time.monotonic(), u) for u in m.leases})
         self.send(renew_ack=wpb.RenewAck(lease_ids=[u.lease_id for u in m.leases if u.lease_id not in self.lost],
-                                         lost_lease_ids=[u.lease_id for u in m.leases if u.lease_id in self.lost]))
+                                         lost_lease_ids=[u.lease_id for u in m.leases if u.lease_id in self.lost],
+                                         asked_ns=m.asked_ns))
 
     def _on_started(self, m):
         self.started[m.lease_id] = m
