@@ -31,6 +31,8 @@ struct pool_options {
     uint32_t warm;                /* machines kept parked per default flavour */
     uint32_t starts;              /* at once */
     struct snapshot_cache *cache; /* borrowed; NULL = every template is booted */
+    struct image_files *files;    /* borrowed */
+    void (*bad)(void *arg, const char *template, const struct cl_err *why); /* one that is kept */
     void (*snapshot_made)(void *arg, const char *from); /* "boot" or "cache"; may be NULL */
 };
 

@@ -22,13 +22,14 @@ struct flavour {
     struct pool *pool;         /* borrowed */
     struct template *template; /* owned */
     enum flavour_state state;
-    bool saved;              /* the builder wrote the snapshot; to be sealed at its end */
-    bool is_loading;         /* BUILDING: it is read from the cache */
-    bool is_from_cache;      /* READY: it was */
-    bool is_proven;          /* READY: a clone of it came up */
-    struct machine *builder; /* borrowed: the booting machine */
-    struct cl_list spares;   /* of struct spare: parked ones first, starting ones behind */
-    struct cl_list claims;   /* of struct pool_claim, oldest first */
+    struct image_check *check; /* BUILDING: its files are read */
+    bool saved;                /* the builder wrote the snapshot; to be sealed at its end */
+    bool is_loading;           /* BUILDING: it is read from the cache */
+    bool is_from_cache;        /* READY: it was */
+    bool is_proven;            /* READY: a clone of it came up */
+    struct machine *builder;   /* borrowed: the booting machine */
+    struct cl_list spares;     /* of struct spare: parked ones first, starting ones behind */
+    struct cl_list claims;     /* of struct pool_claim, oldest first */
     uint32_t n_parked, n_starting;
     uint32_t keep; /* target of n_parked */
     int failures;  /* in a row */
@@ -346,13 +347,58 @@ static int start_boot(struct flavour *f, struct cl_err *err)
                                &f->builder, err);
 }
 
+static void free_flavour(struct flavour *f)
+{
+    cl_list_unlink(&f->link);
+    f->pool->n_flavours--;
+    template_unref(f->template);
+    cl_free(f);
+}
+
+/* Nothing of it is used: who asks the next time has it read again. */
+static void drop_bad(struct flavour *f, const struct cl_err *err)
+{
+    struct pool *p = f->pool;
+    struct cl_err why = *err;
+    (void)!cl_wrap(&why, "template '%s'", f->template->m.name);
+    if (f->keep > 0 && p->options.bad)
+        p->options.bad(p->arg, f->template->m.name, &why);
+    refuse_all(f, &why);
+    free_flavour(f);
+    p->changed(p->arg);
+}
+
+/* The next turn builds it. */
+static void checked(void *arg, const struct cl_err *err)
+{
+    struct flavour *f = arg;
+    f->check = NULL;
+    f->state = FLAVOUR_FAILED;
+    f->template->is_checked = !err;
+    forget_start(f);
+    if (err)
+        drop_bad(f, err);
+}
+
+static int start_check(struct flavour *f, struct cl_err *err)
+{
+    return template_check(f->template, f->pool->options.files, checked, f, &f->check, err);
+}
+
+static int start_work(struct flavour *f, struct cl_err *err)
+{
+    if (!f->template->is_checked)
+        return start_check(f, err);
+    return start_load(f) ? 0 : start_boot(f, err);
+}
+
 static void start_build(struct flavour *f)
 {
     struct cl_err err = {0};
     f->state = FLAVOUR_BUILDING;
     f->why = (struct cl_err){0};
     f->began_ns = cl_now_ns();
-    if (!start_load(f) && start_boot(f, &err) < 0) {
+    if (start_work(f, &err) < 0) {
         f->state = FLAVOUR_FAILED;
         note_failure(f, &err);
         return;
@@ -435,14 +481,6 @@ static void on_kick(void *arg)
     await_next(p);
 }
 
-static void free_flavour(struct flavour *f)
-{
-    cl_list_unlink(&f->link);
-    f->pool->n_flavours--;
-    template_unref(f->template);
-    cl_free(f);
-}
-
 /* Make room for one more flavour; only an idle one that nobody asked to keep may go. */
 static void evict_one(struct pool *p)
 {
@@ -496,7 +534,9 @@ static int open_template(struct pool *p, const struct template_maker *maker,
                                        .memory_mib = want->memory_mib,
                                        .vcpus = want->vcpus,
                                        .network = want->network,
-                                       .maker = maker};
+                                       .maker = maker,
+                                       .files = p->options.files,
+                                       .check_later = true};
     struct template *t;
     if (check_size(maker->driver, want->memory_mib, want->vcpus, err) < 0 ||
         template_open(&request, &t, err) < 0)
@@ -674,6 +714,13 @@ int pool_new(const struct pool_options *options, pool_changed_fn *changed, void 
     return 0;
 }
 
+static void stop_check(struct flavour *f)
+{
+    image_check_cancel(f->check);
+    f->check = NULL;
+    forget_start(f);
+}
+
 static void stop_load(struct flavour *f)
 {
     snapshot_cache_cancel(f->pool->options.cache, f->template);
@@ -693,6 +740,8 @@ void pool_stop(struct pool *pool)
             machine_stop(CL_LIST_ENTRY(at, struct spare, link)->machine);
         if (f->builder)
             machine_stop(f->builder);
+        if (f->check)
+            stop_check(f);
         if (f->is_loading)
             stop_load(f);
     }

@@ -10,9 +10,9 @@
  * remembers.  The file has no name unless it is given one.
  *
  * Owns:    the memfds, the file, the key.
- * Thread:  the worker loop.  Storing and loading go piece by piece, REST_TURN bytes a turn of the
- * loop; `done` never runs inside a call.  Nothing is synced: a host that dies within the half
- *          minute that its kernel takes to write loses the file, and a load says so.
+ * Thread:  the worker loop.  Storing and loading go piece by piece, REST_TURN_NS a turn of the
+ *          loop; `done` never runs inside a call.  Nothing is synced: a host that dies within the
+ *          half minute that its kernel takes to write loses the file, and a load says so.
  */
 #ifndef CL_WORKER_REST_H
 #define CL_WORKER_REST_H
@@ -21,9 +21,9 @@
 #include "worker/vm_driver.h"
 
 enum {
-    REST_PIECE = 256 * 1024,     /* sealed in one go */
-    REST_TURN = 2 * 1024 * 1024, /* then the loop gets its turn: a millisecond or two */
-    REST_KEY = 32,               /* of AES-256 */
+    REST_PIECE = 256 * 1024,        /* sealed in one go */
+    REST_TURN_NS = 2 * 1000 * 1000, /* then the loop gets its turn */
+    REST_KEY = 32,                  /* of AES-256 */
 };
 
 struct rest;

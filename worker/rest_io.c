@@ -156,8 +156,9 @@ static int store_piece(struct rest *r, int fd, const struct head *head, struct c
 /* 1 when it is all stored. */
 static int store_turn(struct rest *r, struct cl_err *err)
 {
+    uint64_t end_ns = cl_now_ns() + REST_TURN_NS;
     struct head head = {0};
-    for (size_t done = 0; done < REST_TURN; done += head.bytes) {
+    do {
         int fd = *fd_of(r, r->part);
         int rc = next_piece(r, fd, &head, err);
         if (rc < 0 || (rc > 0 && store_piece(r, fd, &head, err) < 0))
@@ -165,7 +166,7 @@ static int store_turn(struct rest *r, struct cl_err *err)
         if (rc == 0 && ++r->part == PARTS)
             return 1;
         r->from = rc == 0 ? 0 : r->from;
-    }
+    } while (cl_now_ns() < end_ns);
     return 0;
 }
 
@@ -222,14 +223,15 @@ static int load_piece(struct rest *r, struct cl_err *err)
 
 static int load_turn(struct rest *r, struct cl_err *err)
 {
-    for (uint64_t end = r->at + REST_TURN; r->at < end;) {
+    uint64_t end_ns = cl_now_ns() + REST_TURN_NS;
+    do {
         if (r->number == r->pieces && r->at != r->file_bytes)
             return damaged(err);
         if (r->number == r->pieces)
             return rest_seal(r, err) < 0 ? -1 : 1;
         if (load_piece(r, err) < 0)
             return -1;
-    }
+    } while (cl_now_ns() < end_ns);
     return 0;
 }
 

@@ -231,68 +231,6 @@ static int verify_signature(const char *public_key, const struct cl_buf *text,
     return 0;
 }
 
-static int sha256_fd(int fd, char out[static TEMPLATE_HEX], struct cl_err *err)
-{
-    enum { STEP = 1 << 16 };
-    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-    uint8_t *step = cl_zalloc(STEP), digest[32];
-    int rc = ctx && step && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) == 1
-                 ? 0
-                 : cl_fail(err, CL_E_NOMEM, 0, "digest");
-    for (off_t at = 0; rc == 0;) {
-        ssize_t n = pread(fd, step, STEP, at);
-        if (n == 0)
-            break;
-        if (n < 0 || EVP_DigestUpdate(ctx, step, (size_t)n) != 1)
-            rc = cl_fail(err, CL_E_SYS, errno, "read");
-        else
-            at += n;
-    }
-    if (rc == 0 && EVP_DigestFinal_ex(ctx, digest, NULL) == 1)
-        cl_hex(digest, sizeof digest, out);
-    EVP_MD_CTX_free(ctx);
-    cl_free(step);
-    return rc;
-}
-
-/* A file of that digest that was checked when `like` was opened; -1 = it has none. */
-static int take_checked(const struct template *like, const char *want)
-{
-    const struct {
-        const char *sha256;
-        int fd;
-    } have[] = {{like->m.kernel_sha256, like->kernel_fd},
-                {like->m.initrd_sha256, like->initrd_fd},
-                {like->m.rootfs_sha256, like->rootfs_fd},
-                {like->m.scratch_sha256, like->scratch_fd}};
-    for (size_t i = 0; i < CL_COUNT(have); i++) {
-        if (have[i].fd >= 0 && strcmp(have[i].sha256, want) == 0)
-            return fcntl(have[i].fd, F_DUPFD_CLOEXEC, 3);
-    }
-    return -1;
-}
-
-static int open_checked(int dir, const char *file, const char *want, const struct template *like,
-                        int *ret_fd, struct cl_err *err)
-{
-    char have[TEMPLATE_HEX] = "";
-    *ret_fd = like ? take_checked(like, want) : -1;
-    if (*ret_fd >= 0)
-        return 0;
-    CL_AUTO(cl_closep) int fd = openat(dir, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return cl_fail(err, CL_E_SYS, errno, "open '%s'", file);
-    if (sha256_fd(fd, have, err) < 0)
-        return cl_wrap(err, "'%s'", file);
-    if (strcmp(have, want) != 0)
-        return cl_fail(err, CL_E_DATALOSS, 0,
-                       "'%s' is not the file that the manifest names (its digest differs): delete "
-                       "the image and build it again with `cloche template build`",
-                       file);
-    *ret_fd = cl_steal_fd(&fd);
-    return 0;
-}
-
 static int read_manifest(int dir, const char *public_key, struct template_manifest *m,
                          struct cl_err *err)
 {
@@ -356,6 +294,69 @@ static int add_card_words(struct template_manifest *m, struct cl_err *err)
                : 0;
 }
 
+/* --- files --------------------------------------------------------------------------------------
+ */
+
+/* Those that its manifest names, each where its fd is. */
+struct named {
+    const char *name, *sha256;
+    int *fd;
+};
+
+static size_t list_files(struct template *t, struct named out[static IMAGE_CHECK_MAX])
+{
+    size_t n = 0;
+    out[n++] = (struct named){"vmlinux", t->m.kernel_sha256, &t->kernel_fd};
+    out[n++] = (struct named){"initrd", t->m.initrd_sha256, &t->initrd_fd};
+    out[n++] = (struct named){"rootfs.img", t->m.rootfs_sha256, &t->rootfs_fd};
+    if (t->m.scratch_sha256[0])
+        out[n++] = (struct named){"scratch.img", t->m.scratch_sha256, &t->scratch_fd};
+    return n;
+}
+
+/* One that is known is that one, whatever its name leads to. */
+static int open_file(const struct template_request *request, int dir, const struct named *file,
+                     bool *ret_known, struct cl_err *err)
+{
+    *file->fd = request->files ? image_files_find(request->files, file->sha256) : -1;
+    *ret_known = *file->fd >= 0;
+    if (*ret_known)
+        return 0;
+    *file->fd = openat(dir, file->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (*file->fd < 0)
+        return cl_fail(err, CL_E_SYS, errno, "open '%s'", file->name);
+    if (request->check_later)
+        return 0;
+    *ret_known = true;
+    return image_files_check(request->files,
+                             &(struct image_file){file->name, file->sha256, *file->fd}, err);
+}
+
+static int open_files(struct template *t, const struct template_request *request, int dir,
+                      struct cl_err *err)
+{
+    struct named files[IMAGE_CHECK_MAX];
+    size_t n = list_files(t, files);
+    t->is_checked = true;
+    for (size_t i = 0; i < n; i++) {
+        bool known;
+        if (open_file(request, dir, &files[i], &known, err) < 0)
+            return -1;
+        t->is_checked = t->is_checked && known;
+    }
+    return 0;
+}
+
+int template_check(struct template *t, struct image_files *files, image_check_fn *done, void *arg,
+                   struct image_check **ret_check, struct cl_err *err)
+{
+    struct named named[IMAGE_CHECK_MAX];
+    struct image_check_spec spec = {.n = list_files(t, named), .done = done, .arg = arg};
+    for (size_t i = 0; i < spec.n; i++)
+        spec.files[i] = (struct image_file){named[i].name, named[i].sha256, *named[i].fd};
+    return image_check_start(files, &spec, ret_check, err);
+}
+
 int template_open(const struct template_request *request, struct template **ret_template,
                   struct cl_err *err)
 {
@@ -380,13 +381,8 @@ int template_open(const struct template_request *request, struct template **ret_
                            .ram_fd = -1,
                            .state_fd = -1};
     cl_list_init(&t->file_waiters);
-    const struct template *like = request->like;
     if (read_manifest(dir, request->public_key, &t->m, err) < 0 ||
-        open_checked(dir, "vmlinux", t->m.kernel_sha256, like, &t->kernel_fd, err) < 0 ||
-        open_checked(dir, "initrd", t->m.initrd_sha256, like, &t->initrd_fd, err) < 0 ||
-        open_checked(dir, "rootfs.img", t->m.rootfs_sha256, like, &t->rootfs_fd, err) < 0 ||
-        (t->m.scratch_sha256[0] &&
-         open_checked(dir, "scratch.img", t->m.scratch_sha256, like, &t->scratch_fd, err) < 0)) {
+        open_files(t, request, dir, err) < 0) {
         template_unref(t);
         return cl_wrap(err, "template '%s'", request->name);
     }

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/list.h"
 #include "base/util.h"
+#include "worker/image_files.h"
 #include "worker/monitor_build.h"
 
 struct vm_driver;
@@ -88,6 +89,7 @@ struct template
     uint64_t tsc_khz;                    /* as its maker measured it */
     int kernel_fd, initrd_fd, rootfs_fd; /* owned */
     int scratch_fd;                      /* owned: what the booted VM's disk starts from */
+    bool is_checked;                     /* these are what the manifest names */
     int disk_fd;                         /* owned: that disk, what clones' disks start from */
     int ram_fd;                          /* owned: memfd, sealed once the snapshot is made; -1 = it
                                             is in `file` (worker/template_file.h) */
@@ -122,18 +124,22 @@ struct template_maker {
 void template_compute_keys(struct template *t, const struct template_maker *maker);
 
 /* Open DIR/NAME/current, or another build of it: check the signature with the public key file (PEM)
- * and each file's digest.  memory_mib / vcpus of 0 take the defaults. */
+ * and, unless later, each file's digest.  memory_mib / vcpus of 0 take the defaults. */
 struct template_request {
     const char *dir, *name, *public_key;
     const char *image_key; /* of the build that must be opened; NULL = the current one */
     uint32_t memory_mib, vcpus;
     bool network; /* with a network card */
     const struct template_maker *maker;
-    /* One that is open: files that the two have in common are not read again.  NULL = none. */
-    const struct template *like;
+    struct image_files *files; /* borrowed; NULL = each file is read */
+    bool check_later;          /* by template_check(), before any of them is used */
 };
 int template_open(const struct template_request *request, struct template **ret_template,
                   struct cl_err *err) CL_MUST;
+/* Check its files, by turns; then it is checked.  It may not go before that is done or cancelled.
+ */
+int template_check(struct template *t, struct image_files *files, image_check_fn *done, void *arg,
+                   struct image_check **ret_check, struct cl_err *err) CL_MUST;
 struct template *template_ref(struct template *t);
 void template_unref(struct template *t);
 

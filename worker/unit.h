@@ -142,6 +142,8 @@ struct unit_events {
     void (*on_order)(void *arg, struct rpc_call *call);
 };
 
+struct image_files;
+
 /* What units are made of that come from elsewhere: an earlier process, or another worker. */
 struct units_past {
     const char *template_dir, *public_key;
@@ -150,6 +152,7 @@ struct units_past {
     const char *monitor_dir; /* of copies (worker/monitor_build.h) */
     bool older_monitors;     /* they are used */
     struct machine_host *host;
+    struct image_files *files; /* borrowed */
     void (*lost)(void *arg, const Cloche__V1__Assign *assign, const struct cl_err *why);
     void *arg;
 };

@@ -347,8 +347,10 @@ static void claimed(void *arg, struct machine *machine, const char *source,
     struct unit *u = arg;
     u->claim = NULL;
     if (!machine) {
-        unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED, CLOCHE__V1__REASON__REASON_START_FAILED,
-                 err->text);
+        Cloche__V1__Reason reason = err->code == CL_E_DATALOSS /* its image is not what it says */
+                                        ? CLOCHE__V1__REASON__REASON_NO_TEMPLATE
+                                        : CLOCHE__V1__REASON__REASON_START_FAILED;
+        unit_end(u, CLOCHE__V1__OUTCOME__OUTCOME_FAILED, reason, err->text);
         return;
     }
     struct cl_err e = {0};

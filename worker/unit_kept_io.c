@@ -322,18 +322,6 @@ static int check_same(const struct template *t, const Cloche__V1__KeptTemplate *
     return same ? 0 : cl_fail(err, CL_E_DATALOSS, 0, "the memory of its template is another one's");
 }
 
-/* Of an image that the pool has read, and checked. */
-static const struct template *find_image(const struct units *us, const char *image_key)
-{
-    struct pool_flavour_info infos[POOL_FLAVOURS];
-    size_t n = pool_list(us->pool, infos, POOL_FLAVOURS);
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(infos[i].template->m.image_key, image_key) == 0)
-            return infos[i].template;
-    }
-    return NULL;
-}
-
 /* The maker's monitor becomes the one that saved it, if that is another.  QEMU's is in the key. */
 static int find_monitor(const struct units_past *past, const Cloche__V1__KeptMonitor *m,
                         struct template_maker *maker, struct monitor_build *older,
@@ -376,7 +364,7 @@ static int make_template(struct units *us, const Cloche__V1__KeptTemplate *m,
                                              .vcpus = m->vcpus,
                                              .network = m->network,
                                              .maker = &maker,
-                                             .like = find_image(us, m->image_key)};
+                                             .files = us->past->files};
     if (template_open(&request, &t, err) < 0)
         return -1;
     t->dials = m->dials;

@@ -26,6 +26,7 @@
 #include "worker/qemu.h"
 #include "worker/seccomp.h"
 #include "worker/session.h"
+#include "worker/image_files.h"
 #include "worker/snapshot_cache.h"
 #include "worker/stop.h"
 
@@ -50,6 +51,7 @@ struct worker {
     struct template_maker makers[POOL_MAKERS]; /* the preferred first */
     size_t n_makers;
     struct snapshot_cache *cache; /* NULL = none */
+    struct image_files *files;
     struct pool *pool;
     struct units units;
     struct units_past past;
@@ -295,6 +297,12 @@ static bool is_shared_only(const struct worker *w)
     return true;
 }
 
+static void on_bad_template(void *arg, const char *template, const struct cl_err *why)
+{
+    (void)arg;
+    log_event(LOG_TEMPLATE_BAD, "template=%s text='%s'", template, why->text);
+}
+
 /* A template that is not built yet may be, while we run (`cloche template build`). */
 static void keep_templates(void *arg)
 {
@@ -311,7 +319,7 @@ static void keep_templates(void *arg)
         if (!w->templates_said && absent)
             log_event(LOG_TEMPLATE_ABSENT, "template=%s text='%s'", name, err.text);
         if (!w->templates_said && !absent)
-            log_event(LOG_TEMPLATE_BAD, "template=%s text='%s'", name, err.text);
+            on_bad_template(w, name, &err);
         missing |= absent;
     }
     w->templates_said = true;
@@ -429,6 +437,7 @@ static int restore_units(struct worker *w, struct cl_err *err)
                                   .monitor_dir = w->monitor_dir,
                                   .older_monitors = w->o->older_monitors,
                                   .host = &w->host,
+                                  .files = w->files,
                                   .lost = on_not_restored,
                                   .arg = w};
     w->units.past = &w->past;
@@ -445,6 +454,8 @@ static int open_pool(struct worker *w, struct cl_err *err)
         .warm = (uint32_t)w->o->warm,
         .starts = w->probe.cpus,
         .cache = w->cache,
+        .files = w->files,
+        .bad = on_bad_template,
         .snapshot_made = on_snapshot_made,
     };
     memcpy(options.makers, w->makers, sizeof options.makers);
@@ -622,7 +633,8 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
         return -1;
     cgroup_root_open(options->instance, &w->host.cgroups);
     open_cache(w);
-    if (open_pool(w, err) < 0 || open_metrics(w, err) < 0)
+    if (image_files_new(w->loop, &w->files, err) < 0 || open_pool(w, err) < 0 ||
+        open_metrics(w, err) < 0)
         return -1;
     w->units.pool = w->pool;
     if (open_session(w, err) < 0 || vm_state_sweep(w->vm_dir, on_lost, w, err) < 0 ||
@@ -675,6 +687,7 @@ void worker_free(struct worker *w)
     session_free(w->session);
     pool_free(w->pool);
     snapshot_cache_free(w->cache);
+    image_files_free(w->files);
     units_fini(&w->units);
     clock_watch_fini(&w->clock);
     stop_fini(&w->stop);

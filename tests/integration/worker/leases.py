@@ -8,7 +8,7 @@ from harness import SECOND, Suite
 
 suite = Suite("leases")
 check = suite.check
-SELF_KILL_S, LATE_S, SLACK_S = 20, 15, 10  # LATE_S is longer than the slack: what counts from the answer is seen
+SELF_KILL_S, LATE_S, SLACK_S = 12, 9, 8  # LATE_S is longer than the slack: what counts from the answer is seen
 
 
 class Late(Scheduler):

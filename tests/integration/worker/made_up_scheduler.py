@@ -168,12 +168,12 @@ class Scheduler:
         self.n += 1
         return self.n
 
-    def sandbox(self, ttl=300, lease=None, **kw):
+    def sandbox(self, ttl=300, lease=None, template="base", memory_mib=256, **kw):
         """The id of a sandbox that runs; its lease has the same, unless it is said."""
         unit = f"sbx_{self.number():026}"
         lease = lease or unit
-        assign = dict(kind=wpb.UNIT_KIND_SANDBOX, tenant="t", unit_id=unit, lease_id=lease, fence=1, attempt=1, template="base",
-                      resources=pb.Resources(vcpus=1, memory_mib=256), ttl_ns=int(ttl * SECOND),
+        assign = dict(kind=wpb.UNIT_KIND_SANDBOX, tenant="t", unit_id=unit, lease_id=lease, fence=1, attempt=1, template=template,
+                      resources=pb.Resources(vcpus=1, memory_mib=memory_mib), ttl_ns=int(ttl * SECOND),
                       guest_separation=pb.GUEST_SEPARATION_SHARED if harness.IS_SHARED else pb.GUEST_SEPARATION_ISOLATED, **kw)
         self.assigned[unit] = wpb.Assign(**assign)
         self.send(assign=self.assigned[unit])
