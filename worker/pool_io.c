@@ -368,16 +368,19 @@ static void drop_bad(struct flavour *f, const struct cl_err *err)
     p->changed(p->arg);
 }
 
-/* The next turn builds it. */
+static void go_on_building(struct flavour *f);
+
 static void checked(void *arg, const struct cl_err *err)
 {
     struct flavour *f = arg;
     f->check = NULL;
-    f->state = FLAVOUR_FAILED;
     f->template->is_checked = !err;
+    if (!err) {
+        go_on_building(f);
+        return;
+    }
     forget_start(f);
-    if (err)
-        drop_bad(f, err);
+    drop_bad(f, err);
 }
 
 static int start_check(struct flavour *f, struct cl_err *err)
@@ -385,26 +388,31 @@ static int start_check(struct flavour *f, struct cl_err *err)
     return template_check(f->template, f->pool->options.files, checked, f, &f->check, err);
 }
 
-static int start_work(struct flavour *f, struct cl_err *err)
+static int start_next(struct flavour *f, struct cl_err *err)
 {
     if (!f->template->is_checked)
         return start_check(f, err);
     return start_load(f) ? 0 : start_boot(f, err);
 }
 
-static void start_build(struct flavour *f)
+static void go_on_building(struct flavour *f)
 {
     struct cl_err err = {0};
+    if (start_next(f, &err) == 0)
+        return;
+    f->state = FLAVOUR_FAILED;
+    forget_start(f);
+    note_failure(f, &err);
+}
+
+static void start_build(struct flavour *f)
+{
     f->state = FLAVOUR_BUILDING;
     f->why = (struct cl_err){0};
     f->began_ns = cl_now_ns();
-    if (start_work(f, &err) < 0) {
-        f->state = FLAVOUR_FAILED;
-        note_failure(f, &err);
-        return;
-    }
     f->n_starting++;
     f->pool->n_starting++;
+    go_on_building(f);
 }
 
 /* --- the work ------------------------------------------------------------------------------- */
