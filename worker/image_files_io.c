@@ -205,30 +205,39 @@ static bool take_known(struct image_check *c, const struct image_file *file)
     return known >= 0 && dup3(known, file->fd, O_CLOEXEC) == file->fd;
 }
 
+static int begin_file(struct image_check *c, const struct image_file *file, struct cl_err *err)
+{
+    c->at = 0;
+    c->version = version_of(file->fd);
+    c->digest = begin_digest(err);
+    return c->digest ? 1 : -1;
+}
+
+static int end_file(struct image_check *c, const struct image_file *file, struct cl_err *err)
+{
+    if (compare(c->digest, file, err) < 0)
+        return -1;
+    EVP_MD_CTX_free(c->digest);
+    c->digest = NULL;
+    remember(c->files, file, c->version);
+    c->i++;
+    return 1;
+}
+
 /* Some of the file that it is at: 1, or 0 when all of them are what they should be. */
 static int go_on(struct image_check *c, struct cl_err *err)
 {
-    const struct image_file *file = &c->spec.files[c->i];
     if (c->i == c->spec.n)
         return 0;
-    if (!c->digest && !take_known(c, file)) {
-        c->at = 0;
-        c->version = version_of(file->fd);
-        c->digest = begin_digest(err);
-        return c->digest ? 1 : -1;
+    const struct image_file *file = &c->spec.files[c->i];
+    if (!c->digest && take_known(c, file)) {
+        c->i++;
+        return 1;
     }
-    int rc = c->digest ? read_step(c->digest, file, &c->at, c->files->step, err) : 0;
-    if (rc != 0)
-        return rc;
-    if (c->digest) {
-        if (compare(c->digest, file, err) < 0)
-            return -1;
-        EVP_MD_CTX_free(c->digest);
-        c->digest = NULL;
-        remember(c->files, file, c->version);
-    }
-    c->i++;
-    return 1;
+    if (!c->digest)
+        return begin_file(c, file, err);
+    int rc = read_step(c->digest, file, &c->at, c->files->step, err);
+    return rc == 0 ? end_file(c, file, err) : rc;
 }
 
 static void on_turn(void *arg)

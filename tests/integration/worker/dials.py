@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Connections to ports of guests, as a worker relays them: flow, ends, errors, limits, idleness and rest."""
 import os
-import sys
 import time
 
-from made_up_scheduler import Scheduler, pb, until, wpb
+from made_up_scheduler import Scheduler, pb, play, until, wpb
 from harness import MIB, SECOND, Suite, only_in_ci
 
 suite = Suite("dials")
@@ -206,11 +205,7 @@ def a_connection_outlives_the_rest_of_its_sandbox(s):
 
 def main():
     only_in_ci(70)
-    s = Scheduler()
-    s.tails = lambda: ""
-    suite.play(s, sys.argv[1:])
-    equal("the worker ends in order", s.stop(), 0)
-    suite.finish()
+    play(suite, Scheduler())
 
 
 if __name__ == "__main__":

@@ -218,3 +218,11 @@ class Scheduler:
             print(harness.read_text(self.worker.log)[-5000:])
         shutil.rmtree(self.dir, ignore_errors=True)
         return status
+
+
+def play(suite, s):
+    """What a test's arguments name of the suite, or all of it; and the worker's end."""
+    s.tails = lambda: harness.read_text(s.worker.log)[-3000:]
+    suite.play(s, sys.argv[1:])
+    suite.equal("the worker ends in order", s.stop(), 0)
+    suite.finish()

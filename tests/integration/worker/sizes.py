@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Sandboxes of odd sizes: what a tenant makes a worker do by asking for them."""
 import os
-import sys
 
-from made_up_scheduler import Scheduler, harness
+from made_up_scheduler import Scheduler, harness, play
 from harness import Suite
 
 suite = Suite("sizes")
@@ -33,13 +32,5 @@ def an_image_is_read_once(s):
     check("no file of the image was read again", read < image_bytes("base"), (read, image_bytes("base")))
 
 
-def main():
-    s = Scheduler("--snapshot-cache", "none", name="sizes")
-    s.tails = lambda: harness.read_text(s.worker.log)[-3000:]
-    suite.play(s, sys.argv[1:])
-    check("the worker ends in order", s.stop() == 0)
-    suite.finish()
-
-
 if __name__ == "__main__":
-    main()
+    play(suite, Scheduler("--snapshot-cache", "none", name="sizes"))
