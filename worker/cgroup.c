@@ -1,6 +1,7 @@
 /* worker/cgroup.c - see worker/cgroup.h. */
 #include "worker/cgroup.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -58,6 +59,20 @@ void cgroup_root_open(const char *instance, struct cgroup_root *ret_root)
         }
     }
     *ret_root = root;
+}
+
+void cgroup_root_sweep(const struct cgroup_root *root)
+{
+    for (int i = 0; i < root->n; i++) {
+        DIR *d = opendir(root->dirs[i]);
+        if (!d)
+            continue;
+        for (struct dirent *e; (e = readdir(d));) {
+            if (strncmp(e->d_name, "vm-", 3) == 0) /* it stays while something is in it */
+                (void)unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR);
+        }
+        (void)closedir(d);
+    }
 }
 
 /* In v1 each hierarchy knows only its own files; the others do not exist there. */

@@ -637,8 +637,10 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
         open_metrics(w, err) < 0)
         return -1;
     w->units.pool = w->pool;
-    if (open_session(w, err) < 0 || vm_state_sweep(w->vm_dir, on_lost, w, err) < 0 ||
-        restore_units(w, err) < 0)
+    if (open_session(w, err) < 0 || vm_state_sweep(w->vm_dir, on_lost, w, err) < 0)
+        return -1;
+    cgroup_root_sweep(&w->host.cgroups);
+    if (restore_units(w, err) < 0)
         return -1;
     if (worker_seccomp(err) < 0)
         return -1;
@@ -698,5 +700,6 @@ void worker_free(struct worker *w)
     SSL_CTX_free(w->tls);
     claim_drop(&w->claim);
     (void)rmdir(w->record_dir); /* unless there is something in it */
+    cgroup_root_sweep(&w->host.cgroups);
     cl_free(w);
 }

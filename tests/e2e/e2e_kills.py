@@ -144,9 +144,14 @@ def worker_killed(c):
         vms = c.vms()
         c.worker.kill()  # a monitor that notices it ends then, others live on
         time.sleep(0.5)
+        left = [root / "vm-99999" for root in c.cgroup_roots()]  # as of a VM that ended just before it
+        for path in left:
+            path.mkdir()
         c.worker.start()
         swept = until(lambda: not set(vms) & set(c.vms()), 5)
         check("worker: its restart sweeps the VMs of before at once", vms and swept, (vms, c.vms()))
+        gone = until(lambda: not [p for p in left if p.exists()], 10)
+        check("worker: … and cgroups of which its state files know nothing", gone and (left or c.user), left)
         n = len(load.acknowledged)
         until(lambda: len(load.acknowledged) > n + 5, 10)
     judge(c, load, "worker")
