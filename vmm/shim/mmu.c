@@ -26,10 +26,19 @@ static uint8_t *level_of(uint64_t frame)
 
 /* --- entries ------------------------------------------------------------------------------- */
 
-/* One store of 8 bytes: the processor may read it at any time. */
+/* One store of 8 bytes: the processor may read it at any time.  None where it says so already:
+ * Linux clears each entry for what is no RAM again and again while it maps the rest, and a store
+ * into a table that is in use costs a transition, and KVM's shadow of the table if it comes often.
+ */
 static void set_entry(uint64_t *at, uint64_t entry)
 {
-    *(volatile uint64_t *)at = entry & PRESENT ? entry | USER : entry;
+    volatile uint64_t *now = at;
+    if (entry & PRESENT)
+        entry |= USER;
+    if (*now != entry)
+        *now = entry;
+    else
+        shim()->spared++;
 }
 
 /* The processors' own bits stay, those too that one of them sets meanwhile. */
@@ -99,6 +108,19 @@ uint64_t mmu_physical(uint64_t va)
     return is_frame(gpa >> 12) ? gpa : 0;
 }
 
+/* All that a table of pages has.  Where one entry was missed the others were, as a rule: the kernel
+ * fills the tables of its linear map before it says that they are tables.  One by one each would
+ * fault, and KVM, which takes a page's neighbours along, would find none that CPL3 may use. */
+static void open_pages(uint64_t *table)
+{
+    shim()->opened++;
+    for (unsigned i = 0; i < ENTRIES; i++) {
+        uint64_t value = __atomic_load_n(&table[i], __ATOMIC_SEQ_CST);
+        if ((value & (PRESENT | USER)) == PRESENT)
+            open_one(&table[i], value);
+    }
+}
+
 bool mmu_open_path(uint64_t va)
 {
     uint64_t frame = doors()->kernel_root >> 12;
@@ -109,7 +131,10 @@ bool mmu_open_path(uint64_t va)
         if (!(value & PRESENT))
             return false;
         if (!(value & USER)) {
-            open_one(entry, value);
+            if (level == 1)
+                open_pages(frame_at(frame));
+            else
+                open_one(entry, value);
             opened = true;
         }
         if (value & LARGE && level < 4 && level > 1)

@@ -83,6 +83,9 @@ struct shim_state {
     uint64_t cr4, dr6;
     uint64_t asked;             /* page faults whose address CPL0 had to tell */
     uint64_t released;          /* page tables that KVM was told are none any more */
+    uint64_t opened;            /* page faults because CPL3 could not use a table of pages */
+    uint64_t spared;            /* stores into page tables that would have changed nothing */
+    uint64_t privileged;        /* instructions that CPL3 may not execute, done for the kernel */
     uint64_t timer_ns;          /* when the kernel wants its timer; 0 = never; others: 0 */
     uint64_t armed_ns;          /* when the local APIC interrupts; 0 = never, or who knows */
     uint64_t armed_at_ns;       /* when it was told so */

@@ -10,7 +10,7 @@
 #include "tests/fuzz/shim/machine.h"
 
 enum { PRESENT = 1, USER = 4, WORDS = MACHINE_PAGE / 8, RAM_WORDS = MACHINE_RAM / 8 };
-enum { RANGES_MAX = 64, LIST_MAX = 48 };
+enum { RANGES_MAX = 64, LIST_MAX = 48, PROTECTION = 13 };
 #define BIT(n) (UINT64_C(1) << (n))
 #define ALWAYS UINT64_MAX
 
@@ -25,6 +25,7 @@ struct allowed {
     unsigned n_ranges;
     uint64_t any_words; /* so many words anywhere: entries of page tables */
     bool opens;         /* entries get USER */
+    bool forgets;       /* a CLI or STI becomes a NOP */
     bool anything;      /* arguments that change while they are used: no prediction */
     struct range list;  /* of such arguments */
 };
@@ -204,6 +205,7 @@ void rules_before_frame(unsigned what, const struct frame *f)
     remember();
     may.calls = BIT(what);
     may.opens = true;
+    may.forgets = what == RULES_TRAP && f->vector == PROTECTION && !shim()->user;
     allow((shim()->user ? shim()->kernel_sp : f->rsp) - FRAMES, FRAMES);
 }
 
@@ -221,6 +223,16 @@ static bool is_vcpu_info(uint64_t gpa, uint64_t at)
     return at >= SHIM_FRAMES_VA && overlaps(&r, gpa);
 }
 
+/* The one byte that is another. */
+static bool is_forgotten(uint64_t before, uint64_t after)
+{
+    enum { CLI = 0xfa, STI = 0xfb, NOP = 0x90 };
+    unsigned shift = (unsigned)__builtin_ctzll(before ^ after) & ~7U;
+    uint8_t was_byte = (uint8_t)(before >> shift), is_byte = (uint8_t)(after >> shift);
+    return (before ^ after) >> shift <= UINT8_MAX && (was_byte == CLI || was_byte == STI) &&
+           is_byte == NOP;
+}
+
 static bool is_allowed(uint64_t gpa, uint64_t before, uint64_t after)
 {
     if (may.anything || is_vcpu_info(gpa, was.state.vcpu_info) ||
@@ -228,6 +240,10 @@ static bool is_allowed(uint64_t gpa, uint64_t before, uint64_t after)
         return true;
     if (may.opens && before & PRESENT && after == (before | USER))
         return true;
+    if (may.forgets && is_forgotten(before, after)) {
+        may.forgets = false;
+        return true;
+    }
     for (unsigned i = 0; i < may.n_ranges; i++) {
         if (overlaps(&may.ranges[i], gpa))
             return true;
