@@ -9,10 +9,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/own.h"
 #include "vmm/control.h"
 #include "vmm/seccomp.h"
 #include "vmm/vm.h"
+
+enum { REST_MS = 100 };
 
 struct monitor {
     int control; /* borrowed */
@@ -124,10 +127,34 @@ static int do_cmdline(struct monitor *m, const struct control_message *c, struct
     return load(m, c->cmdline.text, err) < 0 ? -1 : get_ready(m, err);
 }
 
+static void serve(struct monitor *m, int wait_ms)
+{
+    struct pollfd fds[VM_POLLFDS];
+    size_t n = vm_pollfds(m->vm, fds);
+    if (poll(fds, n, wait_ms) >= 0)
+        vm_on_poll(m->vm, fds, n);
+}
+
+/* What a template's program was about to do each of its clones would do before anything else, and
+ * each page of it is a fault there.  So it comes to its rest first, if it has one. */
+static int pause_at_rest(struct monitor *m, struct cl_err *err)
+{
+    const uint64_t end = cl_now_ns() + REST_MS * CL_NS_PER_MS;
+    for (;;) {
+        if (vm_pause(m->vm, err) < 0)
+            return -1;
+        if (vm_is_idle(m->vm) || cl_now_ns() >= end)
+            return 0;
+        vm_resume(m->vm);
+        serve(m, 1);
+    }
+}
+
 static int do_pause(struct monitor *m, const struct control_message *c, struct cl_err *err)
 {
     (void)c;
-    if (vm_pause(m->vm, err) < 0)
+    const bool is_template = m->setup.setup.flags & CONTROL_BOOT_OWN_RAM;
+    if ((is_template ? pause_at_rest(m, err) : vm_pause(m->vm, err)) < 0)
         return -1;
     say_type(m, CONTROL_PAUSED);
     return 0;

@@ -442,6 +442,18 @@ int vm_pause(struct vm *vm, struct cl_err *err)
     return vcpu_gate_park(&vm->gate, err);
 }
 
+bool vm_is_idle(const struct vm *vm)
+{
+    for (unsigned i = 0; i < vm->config.vcpus; i++) {
+        struct kvm_mp_state mp;
+        struct cl_err ignored = {0};
+        if (KVM_CALL(vm->vcpus[i].fd, KVM_GET_MP_STATE, &mp, &ignored) < 0 ||
+            mp.mp_state == KVM_MP_STATE_RUNNABLE)
+            return false;
+    }
+    return true;
+}
+
 void vm_resume(struct vm *vm)
 {
     vcpu_gate_open(&vm->gate);

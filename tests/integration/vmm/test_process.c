@@ -40,6 +40,11 @@ GUEST(exits, "mov $0x3f8, %edx\n mov $10, %ecx\n mov $'a', %al\n 1: out %al, (%d
              "jnz 1b\n mov $7, %ecx\n 2: in $0x71, %al\n dec %ecx\n jnz 2b\n"
              "incq 0x200000\n 3: jmp 3b\n");
 
+/* Counts to 1, computes for 2^25 ticks, counts to 2, and waits for what does not come. */
+GUEST(rests, "incq 0x200000\n rdtsc\n shl $32, %rdx\n or %rdx, %rax\n lea 0x2000000(%rax), %rbx\n"
+             "1: rdtsc\n shl $32, %rdx\n or %rdx, %rax\n cmp %rbx, %rax\n jb 1b\n"
+             "incq 0x200000\n cli\n 2: hlt\n jmp 2b\n");
+
 static void start(struct process *p, const uint8_t *code, const uint8_t *end)
 {
     process_open(p, code, end);
@@ -251,6 +256,21 @@ static void test_memory_of_its_own_is_in_the_file_once_it_is_saved(void **state)
     process_hears(&p, CONTROL_UP);
     process_hears_end(&p, CONTROL_END_GUEST, "the guest ended itself");
     assert_int_equal(count(&p), at);
+    process_close(&p);
+}
+
+static void test_what_becomes_a_snapshot_comes_to_its_rest_first(void **state)
+{
+    (void)state;
+    struct process p;
+    process_open(&p, guest_rests, guest_rests_end);
+    p.boot_flags = CONTROL_BOOT_OWN_RAM;
+    process_boot(&p);
+    process_tell(&p, CONTROL_PAUSE);
+    process_hears(&p, CONTROL_PAUSED);
+    process_tell(&p, CONTROL_SAVE);
+    process_hears(&p, CONTROL_SAVED);
+    assert_int_equal(count(&p), 2);
     process_close(&p);
 }
 
@@ -576,6 +596,7 @@ int main(void)
         cmocka_unit_test(test_its_disk_grows_while_it_runs_and_while_it_does_not),
         cmocka_unit_test(test_a_snapshot_goes_on_in_fresh_processes),
         cmocka_unit_test(test_memory_of_its_own_is_in_the_file_once_it_is_saved),
+        cmocka_unit_test(test_what_becomes_a_snapshot_comes_to_its_rest_first),
         cmocka_unit_test(test_memory_that_cannot_be_written_is_no_snapshot),
         cmocka_unit_test(test_a_clone_is_saved_and_goes_on_here_and_elsewhere),
         cmocka_unit_test(test_a_clone_that_cannot_be_saved_goes_on),
