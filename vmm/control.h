@@ -46,15 +46,15 @@ enum {
 enum control_type {
     CONTROL_NONE = 0,
     /* worker -> monitor */
-    CONTROL_BOOT = 1, /* setup, fds */
-    CONTROL_RESTORE,  /* setup, fds: RAM and state hold a snapshot */
-    CONTROL_CMDLINE,  /* the kernel's command line: nothing more is needed to load it */
-    CONTROL_START,    /* first guest instruction; answered by UP */
-    CONTROL_PAUSE,  /* answered by PAUSED: no vCPU runs; of OWN_RAM once all wait, or 0.1 s later */
-    CONTROL_RESUME, /* answered by UP */
-    CONTROL_RECORD, /* SAVE will tell which pages were written from here on */
-    CONTROL_SAVE,   /* state into its file; answered by SAVED */
-    CONTROL_GROW,   /* the scratch disk's file was enlarged; before the guest hears of it */
+    CONTROL_BOOT = 1,   /* setup, fds */
+    CONTROL_RESTORE,    /* setup, fds: RAM and state hold a snapshot */
+    CONTROL_CMDLINE,    /* the kernel's command line: nothing more is needed to load it */
+    CONTROL_START,      /* first guest instruction; answered by UP */
+    CONTROL_PAUSE,      /* answered by PAUSED: none runs; OWN_RAM: once all wait, or 0.1 s later */
+    CONTROL_RESUME,     /* answered by UP */
+    CONTROL_RECORD,     /* SAVE will tell which pages were written from here on */
+    CONTROL_SAVE,       /* state into its file; answered by SAVED */
+    CONTROL_GROW,       /* the scratch disk's file was enlarged; before the guest hears of it */
     CONTROL_BALLOON,    /* ask the guest for memory, or give it back */
     CONTROL_STATS,      /* answered by STATS_ARE */
     CONTROL_STOP,       /* answered by ENDED */
