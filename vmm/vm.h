@@ -101,7 +101,8 @@ void vm_resume(struct vm *vm);
 int vm_run(struct vm *vm, struct cl_err *err) CL_MUST;
 /* Back when no guest instruction runs and no device is at work. */
 int vm_pause(struct vm *vm, struct cl_err *err) CL_MUST;
-/* Paused: no vCPU has anything to do until an interrupt comes. */
+/* Paused: no vCPU has anything to do until an interrupt comes.  False where KVM cannot say;
+ * vm_save() asks it the same, and fails with its answer. */
 bool vm_is_idle(const struct vm *vm);
 /* A machine with own_ram, paused: vm_save() tells its clones which pages were written from here on.
  * Writes ram_fd. */
