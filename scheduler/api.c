@@ -87,7 +87,7 @@ static void answer(struct api_call *a, const struct cl_err *err)
     cl_list_unlink(&a->waits);
     a->replied = true;
     a->audited = true;
-    if (!a->m->changes) {
+    if (!a->changes) {
         audit_call(a, err, NULL, &refused, &rc);
         send_reply(a, err);
         return;
@@ -205,29 +205,37 @@ static const char *sandbox_of(const ProtobufCMessage *m)
     return id;
 }
 
+/* What the log could not tell must not happen. */
+static bool may_change(struct api_call *a)
+{
+    struct cl_err err = {0};
+    const char *why;
+    a->changes = true;
+    if (audit_is_healthy(a->s->audit, &why))
+        return true;
+    (void)cl_fail(&err, CL_E_UNAVAILABLE, 0,
+                  "the audit log takes no records (%s), so nothing may change", why);
+    err.retry_ms = 1000;
+    a->replied = true;
+    rpc_call_finish(a->call, &err);
+    return false;
+}
+
 static void on_authenticated(struct rpc_call *call, const struct principal *p)
 {
     struct api_call *a = rpc_call_user(call);
-    const char *why;
-    a->p = *p;
-    if (a->m->changes && !audit_is_healthy(a->s->audit, &why)) {
-        struct cl_err err = {0};
-        (void)cl_fail(&err, CL_E_UNAVAILABLE, 0,
-                      "the audit log takes no records (%s), so nothing may change", why);
-        err.retry_ms = 1000;
-        a->replied = true;
-        rpc_call_finish(call, &err);
-        return;
-    }
     struct unit *asleep = NULL;
+    a->p = *p;
+    if (a->m->changes && !may_change(a))
+        return;
     if (a->m->client_streams)
         rpc_call_pause(call, false);
     else if (a->m->wakes)
         asleep = sandbox_use(a, sandbox_of(a->request));
-    if (asleep)
-        sandbox_wake(a, asleep);
-    else
+    if (!asleep)
         a->m->handle(a);
+    else if (may_change(a))
+        sandbox_wake(a, asleep);
 }
 
 void api_go_on(struct api_call *a)
@@ -267,6 +275,8 @@ static void take(struct api_call *a, const ProtobufCMessage *msg)
         a->m->on_message(a, msg);
         return;
     }
+    if (!may_change(a))
+        return;
     rpc_call_pause(a->call, true);
     if (pb_copy(msg, &a->request, &err) < 0)
         api_fail(a, &err);

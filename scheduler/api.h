@@ -3,8 +3,8 @@
  *
  * A method is a row: path, scope, whether it changes something, handler.  Its handler gets a
  * struct api_call with the principal and (unless it streams) a copy of the request.  Calls that
- * change something are answered after their audit record's ack; while the audit log takes no
- * records they are refused before anything happens.
+ * change something, as one does that wakes a sandbox to look at it, are answered after their audit
+ * record's ack; while the audit log takes no records they are refused before anything happens.
  *
  * Owns:    an api_call is counted: one reference is the open rpc_call, one each is an answer that
  *          is awaited.  `call` is NULL once the client is gone.
@@ -44,6 +44,7 @@ struct api_call {
     ProtobufCMessage *reply;   /* owned; waits for the audit ack */
     struct cl_list waits;      /* with others for a sandbox to run: pause.c */
     struct cl_err reply_err;
+    bool changes; /* something: its method does, or it wakes a sandbox */
     bool replied, audited;
     char object[CL_ID_MAX]; /* what it is about, for the audit log */
     void *state;            /* the handler's own; freed by it in on_gone */

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Pause and resume as the scheduler and its books do it, whatever the worker answers, and whoever leaves in between."""
+import queue
 import signal
 import threading
 import time
@@ -446,6 +447,36 @@ def many_uses_wake_it_once(c):
         s.w.answer(s.w.asked_for("resume")[-1], done)
         check("… it is woken all the same", box.is_in(pb.UNIT_STATE_RUNNING), box.get())
         equal("… and nothing is started in it", len(s.w.asked_for("start")), 4)
+
+
+@suite.scenario
+def who_wakes_it_changes_something(c):
+    """A look that wakes a sandbox is answered, like any change, once that is written."""
+    with Scene(c, "change") as s:
+        box, looks = s.asleep(), queue.Queue()
+        c.audit.signal(signal.SIGSTOP)
+        try:
+            thread = threading.Thread(target=lambda: looks.put(error_of(box.stat) or box.stat()))
+            thread.start()
+            check("its worker wakes it", s.w.is_asked("resume"))
+            time.sleep(1)
+            check("no answer while the log stands still", looks.empty())
+        finally:
+            c.audit.signal(signal.SIGCONT)
+        equal("it comes when the log goes on", looks.get(), "made up")
+        thread.join()
+        equal("… which has it by then", len(s.events("unit.resume")), 1)
+        s.doze(box)
+        asked = len(s.w.asked_for("resume"))
+        c.audit.kill()
+        try:
+            refused = lambda what: until(lambda: "takes no records" in getattr(error_of(what), "details", str)(), 5)
+            check("without a log nothing is woken to be looked at", refused(box.stat))
+            check("… or written to", refused(lambda: box.client.execs.WriteStdin(iter([pb.ExecServiceWriteStdinRequest(sandbox_id=box.id, exec_id="exec_1", data=b"in")]))))
+            equal("… of which its worker hears nothing", (len(s.w.asked_for("resume")), box.get().state), (asked, pb.UNIT_STATE_PAUSED))
+        finally:
+            c.audit.start()
+        check("it is woken when the log is back", until(lambda: error_of(box.stat) is None, 10), box.get())
 
 
 @suite.scenario
