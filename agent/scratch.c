@@ -1,10 +1,12 @@
-/* agent/scratch.c - see agent/scratch.h.  EXT4_IOC_RESIZE_FS: Linux, fs/ext4/ext4.h. */
+/* agent/scratch.c - see agent/scratch.h.  EXT4_IOC_RESIZE_FS: Linux, fs/ext4/ext4.h.  FITRIM:
+ * Linux, fs/ext4/mballoc.c, which remembers of each whole group whether it has changed. */
 #include "agent/scratch.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/fs.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +22,8 @@
 #include "base/own.h"
 
 enum { SECTOR = 512, STEP_US = 500 };
+#define GROUP_BYTES UINT64_C(0x8000000) /* of blocks of 4 KiB */
+#define SCRAP_BYTES UINT64_C(0x40000)
 
 #define EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)
 
@@ -125,4 +129,12 @@ int scratch_limit(int scratch_fd, uint64_t bytes, struct cl_err *err)
     if (grow && scratch_grow(scratch_fd, bytes, err) < 0)
         return -1;
     return hold_surplus(scratch_fd, bytes, err);
+}
+
+bool scratch_trim(int scratch_fd, uint64_t *at)
+{
+    struct fstrim_range range = {.start = *at, .len = GROUP_BYTES, .minlen = SCRAP_BYTES};
+    bool there_was = ioctl(scratch_fd, FITRIM, &range) == 0; /* EINVAL behind its end; a tmpfs */
+    *at = there_was ? *at + GROUP_BYTES : 0;
+    return there_was;
 }

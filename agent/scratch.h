@@ -14,7 +14,11 @@
 #include "base/err.h"
 #include "base/util.h"
 
-enum { SCRATCH_DEVICE = 32, SCRATCH_WAIT_MS = 2000 };
+enum {
+    SCRATCH_DEVICE = 32,
+    SCRATCH_WAIT_MS = 2000,
+    SCRATCH_TRIM_S = 5, /* so long what is deleted stays with the guest, while its agent is awake */
+};
 
 /* The device node of the disk with the serial "scratch"; false while there is none. */
 bool scratch_find(char device[static SCRATCH_DEVICE]);
@@ -22,5 +26,9 @@ bool scratch_find(char device[static SCRATCH_DEVICE]);
 int scratch_grow(int scratch_fd, uint64_t bytes, struct cl_err *err) CL_MUST;
 /* Let user code have this much of it; 0 = what there is. */
 int scratch_limit(int scratch_fd, uint64_t bytes, struct cl_err *err) CL_MUST;
+/* What was deleted since goes back to the host, but for scraps of less than 256 KiB: in one group
+ * of blocks, the one at `*at`, which becomes the next one.  False behind the last, then *at is 0. A
+ * group in which nothing was deleted costs some microseconds, another one 512 requests at most. */
+bool scratch_trim(int scratch_fd, uint64_t *at);
 
 #endif

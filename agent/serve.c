@@ -20,6 +20,7 @@
 #include "agent/identity.h"
 #include "agent/language.h"
 #include "agent/person.h"
+#include "agent/scratch.h"
 #include "agent/sensor.h"
 #include "agent/stats.h"
 #include "agent/text.h"
@@ -41,6 +42,7 @@ struct serve {
     struct identity identity;
     struct room_world world;
     int scratch_fd;                        /* owned */
+    uint64_t trim_ns, trim_at;             /* when it is trimmed next, and where */
     struct exec *execs[GATE_STREAMS_MAX];  /* owned */
     struct files *files[GATE_STREAMS_MAX]; /* owned */
     struct dial *dials[GATE_STREAMS_MAX];  /* owned */
@@ -102,6 +104,7 @@ static int take_identity(struct serve *s, const Cloche__V1__GuestIdentity *id, s
         s->gate.identified = true;
         contexts_reseed(&s->contexts);
     }
+    s->trim_ns = cl_now_ns() + SCRATCH_TRIM_S * CL_NS_PER_S; /* not just now */
     body.wall_clock_ns = cl_wall_ns();
     GUEST_FRAME(frame, 0, IDENTITY_DONE, identity_done, &body);
     return chan_send(&s->chan, &frame, err);
@@ -151,8 +154,29 @@ static int send_pong(struct serve *s, uint64_t token, struct cl_err *err)
     return chan_send(&s->chan, &frame, err);
 }
 
+/* Once in a while, of those in which anything happens; the worker asks every guest for the time.
+ * True: there is more to do. */
+static bool trim(struct serve *s)
+{
+    if (cl_now_ns() < s->trim_ns)
+        return false;
+    if (scratch_trim(s->scratch_fd, &s->trim_at))
+        return true;
+    s->trim_ns = cl_now_ns() + SCRATCH_TRIM_S * CL_NS_PER_S;
+    return false;
+}
+
+/* The image of it, or its copy, is made next: of what is there. */
+static void trim_all(struct serve *s)
+{
+    s->trim_ns = s->trim_at = 0;
+    while (trim(s))
+        continue;
+}
+
 static int hold(struct serve *s, struct cl_err *err)
 {
+    trim_all(s);
     Cloche__V1__GuestHeld body = CLOCHE__V1__GUEST_HELD__INIT;
     GUEST_FRAME(frame, 0, HELD, held, &body);
     if (chan_send(&s->chan, &frame, err) < 0)
@@ -465,7 +489,7 @@ static int turn(struct serve *s, struct cl_err *err)
     if (chan_fill(&s->chan, err) < 0 || take_frames(s, &left, err) < 0 ||
         turn_streams(s, err) < 0 || chan_flush(&s->chan, err) < 0)
         return -1;
-    wait_for_events(s, left);
+    wait_for_events(s, trim(s) || left);
     return 0;
 }
 
