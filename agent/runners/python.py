@@ -437,6 +437,7 @@ def run_cell(wire, engine, code, count, variables):
     exchange(before)
     if names is not None:
         engine.forget(names)
+        gc.freeze()  # what the warm-up has loaded is a clone's, too
     if good:
         wire.send_ended(OK)
     else:

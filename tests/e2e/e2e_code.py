@@ -497,6 +497,8 @@ def functions_of_other_interpreters(c):
 @suite.scenario
 def clones(c):
     boxes = [Box(c.admin) for _ in range(3)]
+    frozen, others = eval(boxes[0].run("import gc; (gc.get_freeze_count(), len(gc.get_objects()))").main)
+    check("a clone's first collection looks at nothing that the template has, whose pages it would copy", frozen > 10000 and others < 1000, (frozen, others))
     code = ("import random, uuid, tempfile, os, hashlib\n"
             "(random.random(), str(uuid.uuid4()), str(uuid.uuid1()), next(tempfile._get_candidate_names()), os.urandom(8).hex())")
     drawn = [eval(box.run(code).main) for box in boxes]
