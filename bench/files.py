@@ -28,7 +28,7 @@ class Instance:
     """One `cloche up`, and a sandbox of it."""
 
     def __init__(self, build, driver, images, folder):
-        self.cloche, self.watching = str(build / "cloche"), None
+        self.cloche = str(build / "cloche")
         self.env = {**os.environ, "CLOCHE_STATE_DIR": f"{folder}/state", "CLOCHE_RUN_DIR": f"{folder}/run", "CLOCHE_TEMPLATE_DIR": str(images)}
         self("up", "--driver", driver, "--templates", "base")
         self.box = self("sandbox", "create", "base", "--ttl", "20m").strip()
