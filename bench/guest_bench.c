@@ -5,6 +5,7 @@
  * Prints a line a sample: the figure's name, and microseconds.  The first of each is not printed.
  */
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,12 +44,13 @@ static double syscalls(void)
     return (now_us() - begin) / N;
 }
 
-static double page_faults(void)
+/* Pages of new memory, written to in order. */
+static double new_pages(bool one_by_one)
 {
     enum { PAGE = 4096, N = 2048 };
     char *p =
         mmap(NULL, (size_t)N * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED || madvise(p, (size_t)N * PAGE, MADV_NOHUGEPAGE) < 0)
+    if (p == MAP_FAILED || (one_by_one && madvise(p, (size_t)N * PAGE, MADV_NOHUGEPAGE) < 0))
         die("memory");
     double begin = now_us();
     for (size_t i = 0; i < N; i++)
@@ -57,6 +59,16 @@ static double page_faults(void)
     if (munmap(p, (size_t)N * PAGE) < 0)
         die("munmap");
     return took;
+}
+
+static double page_faults(void)
+{
+    return new_pages(true);
+}
+
+static double memory(void)
+{
+    return new_pages(false);
 }
 
 static double run(const char *const *argv)
@@ -209,6 +221,7 @@ int main(int argc, char **argv)
     start_echo();
     sample("getppid", 20, syscalls);
     sample("fault", 5, page_faults);
+    sample("memory", 5, memory);
     sample("fork_exec", 50, fork_exec);
     sample("fork_exec_static", 50, fork_exec_static);
     sample("pipes", 50, pipes);

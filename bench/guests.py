@@ -27,7 +27,7 @@ import tempfile
 REPO = pathlib.Path(__file__).resolve().parents[1]
 IMAGES = pathlib.Path(os.environ.get("CLOCHE_IMAGES", REPO / "out" / "images")).resolve()
 TEMPLATE = "toolchain"
-FIGURES = {"getppid": "getppid", "fault": "page fault, 4 KiB anonymous", "fork_exec": "fork, exec and wait, /bin/true",
+FIGURES = {"getppid": "getppid", "fault": "page fault, 4 KiB anonymous", "memory": "8 MiB of new memory, a page of it", "fork_exec": "fork, exec and wait, /bin/true",
            "fork_exec_static": "fork, exec and wait, a static program", "pipes": "round trip of two pipes",
            "python": "python3 -c 'print(1)'", "gcc": "gcc -O2 of hello.c", "loop": "100,000,000 multiplications", "sha256_gzip": "sha256sum and gzip of 16 MiB"}
 DRIVERS = ("kvm/xenpv-shared", "kvm/xenpv", "qemu/tcg", "kvm", "qemu/kvm")

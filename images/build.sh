@@ -83,7 +83,7 @@ lock_of() { # lock_of NAME: the file that counts
 }
 lock=$(lock_of "$name")
 kernel_lock=$(lock_of kernel) # one kernel for all images
-module_source=$here/module/cloche_xenpv.c
+modules_digest() { for file in "$here"/module/*.c; do digest "$file"; done | text_digest; } # of our own ones
 # shellcheck source=/dev/null
 . "$RECIPE"
 # shellcheck source=images/extract-vmlinux.sh
@@ -100,7 +100,7 @@ inputs() { # of the root file system
 }
 all_inputs() { # of the image; no lock, no inputs
     [ -f "$lock" ] && [ -f "$kernel_lock" ] || return 0
-    (inputs | text_digest; digest "$0"; digest "$here/extract-vmlinux.sh"; digest "$module_source"; digest "$agent"; cat "$kernel_lock"; [ -z "$key" ] || echo signed) | text_digest
+    (inputs | text_digest; digest "$0"; digest "$here/extract-vmlinux.sh"; modules_digest; digest "$agent"; cat "$kernel_lock"; [ -z "$key" ] || echo signed) | text_digest
 }
 if [ -f "$out/$name/current/inputs" ] && [ "$(cat "$out/$name/current/inputs")" = "$(all_inputs)" ]; then
     say "$name: unchanged, $(readlink "$out/$name/current")"
@@ -152,7 +152,7 @@ tell_changes() { # tell_changes FROM TO: a line for each package that is not as 
              for (p in is) if (!(p in was)) print p, "none ->", is[p]}' "$1" "$2" | sort | while read -r line; do say "  $line"; done
 }
 
-build_module() { # build_module RELEASE: $work/module/cloche_xenpv.ko, for the kernel of that release
+build_modules() { # build_modules RELEASE: our own ones, into $work/module, for the kernel of that release
     for deb in headers common kbuild; do
         dpkg-deb -x "$work/$deb.deb" "$work/headers"
         rm -f "$work/$deb.deb"
@@ -160,12 +160,12 @@ build_module() { # build_module RELEASE: $work/module/cloche_xenpv.ko, for the k
     tree=$work/headers/usr/src/linux-headers-$1
     sed -i "s#/usr/src/#$work/headers/usr/src/#" "$tree/Makefile" # where the package would have put the common ones
     mkdir "$work/module"
-    cp "$module_source" "$work/module/"
-    echo "obj-m := cloche_xenpv.o" > "$work/module/Makefile"
+    cp "$here"/module/*.c "$work/module/"
+    echo "obj-m := $(cd "$here/module" && echo *.c | sed 's/\.c/.o/g')" > "$work/module/Makefile"
     # Without debugging data: it names this folder, and so would the build's identity.
     make -C "$tree" M="$work/module" CC=gcc KCFLAGS=-g0 modules > "$work/make.log" 2>&1 && return
     tail -20 "$work/make.log" >&2
-    die "the module for Xen PV does not build" "see above; it wants the compiler of Debian's kernel, gcc 12"
+    die "the modules for Xen PV do not build" "see above; it wants the compiler of Debian's kernel, gcc 12"
 }
 
 add_module() { # add_module PATH: the next one to be loaded
@@ -204,7 +204,7 @@ unpack_kernel() { # into DIR/.cache/kernel
     rm -f "$2"
     release=${package#linux-image-}
     depmod -b "$work/kernel" "$release"
-    build_module "$release"
+    build_modules "$release"
     mkdir -p "$work/k/modules"
     echo "$sum" > "$work/k/sha256"
     extract_vmlinux "$work/kernel/boot/vmlinuz-$release" "$work/k/vmlinux"
@@ -216,6 +216,7 @@ unpack_kernel() { # into DIR/.cache/kernel
         add_module "$path"
         case $path in */virtio_mmio.ko) add_module "$work/module/cloche_xenpv.ko" ;; esac # it tells that one of devices
     done
+    add_module "$work/module/cloche_prefault.ko"
     mkdir -p "$cache/kernel"
     mv "$work/k" "$1" 2> /dev/null || [ -f "$1/sha256" ]
     rm -rf "$work/kernel" "$work/headers" "$work/module"
@@ -223,7 +224,7 @@ unpack_kernel() { # into DIR/.cache/kernel
 
 kernel_folder() { # of this kernel with these modules
     [ -f "$kernel_lock" ] && read -r package version want < "$kernel_lock" &&
-        kernel=$cache/kernel/$package-$version-$( (echo "$kernel_modules"; digest "$module_source") | text_digest | cut -c1-8)
+        kernel=$cache/kernel/$package-$version-$( (echo "$kernel_modules"; modules_digest) | text_digest | cut -c1-8)
 }
 kernel=
 kernel_folder || true

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The driver kvm/xenpv: a stock kernel natively where KVM interprets ring 0, in both modes.  In the shared one user code can reach
 its guest's kernel, so tenants that want it isolated get none of those."""
+import json
 import os
 import pathlib
 import re
@@ -77,6 +78,33 @@ def computes(c, client, what):
     client.sandboxes.Kill(pb.KillRequest(sandbox_id=box.id))
 
 
+PREFAULTED = {  # guest_memory.py's questions; pages by number, [first, last]
+    "one_by_one": ("a page that is written to comes with the 16 KiB that it lies in", [[4, 7]]),
+    "goes_on": ("… with twice that when a program goes on, up to 64 KiB", [[[0, 3]], [[0, 11]], [[0, 27]], [[0, 43]], [[0, 59]]]),
+    "is_read": ("… alone when it is only read", [[5, 5]]),
+    "is_advised": ("… alone where the program says so", [[5, 5]]),
+    "ends_early": ("… with no more than is mapped", [[4, 5]]),
+    "is_of_a_fork": ("… and without copies of what is shared with a parent", [0]),
+    "here_and_there": ("memory that is written to here and there costs no more than there is", 16384)}
+
+
+def prefaults(client, what):
+    """A page fault is dear, so it is for more than a page (images/module/cloche_prefault.c)."""
+    script = (pathlib.Path(__file__).parent / "guest_memory.py").read_text()
+    f = run(client, "python3", "-c", script, template="python")
+    told = dict(json.loads(line) for line in bytes(f.out).splitlines())
+    equal(f"{what}: all about memory is told", (f.outcome, f.result.exit_code, set(told)), ("EXITED", 0, set(PREFAULTED)))
+    for question, (says, expected) in PREFAULTED.items():
+        answers = told[question]
+        often = max(answers, key=answers.get)
+        equal(f"{what}: {says}", json.loads(often), expected)
+
+
+@suite.scenario
+def memory(c):
+    prefaults(c.admin, "shared")
+
+
 @suite.scenario
 def computing(c):
     computes(c, c.admin, "shared")
@@ -116,6 +144,7 @@ def isolated():
         f = run(wary, "echo", "still here")
         equal("… and the next job runs", bytes(f.out), b"still here\n")
         computes(c, wary, "isolated")
+        prefaults(wary, "isolated")
         differ(suite, c, {"xen"})
     finally:
         suite.close(c)
