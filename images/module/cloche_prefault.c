@@ -9,29 +9,27 @@
  *
  * What is taken along and never used is memory lost.  So it is only what can be written anyway,
  * only in mappings for which nobody wants to know of each page (userfaultfd, MADV_NOHUGEPAGE), and
- * only while half of what the program's cgroups may have is free, and a quarter of the machine.
+ * only while such memory is less than half of what the program's cgroups may have, and a quarter of
+ * the machine is available.
  *
- * A tracepoint tells of the fault, before it is served; a task work does the rest when the fault is
- * served and its program is about to go on.  Debian's kernels export task_work_add().  On any other
- * machine the module declines with ENODEV.  It is a work of its own, for the kernel, under the
- * kernel's licence.
+ * It stands in the place of handle_mm_fault(), put there by ftrace as a live patch is, so it serves
+ * faults of programs and of the kernel that writes to their memory, with what they hold locked.  On
+ * any other machine, or where ftrace refuses, the module declines with ENODEV.  It is a work of its
+ * own, for the kernel, under the kernel's licence.
  */
+#include <linux/ftrace.h>
 #include <linux/hash.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/module.h>
-#include <linux/percpu.h>
-#include <linux/sched/signal.h>
-#include <linux/slab.h>
-#include <linux/task_work.h>
-#include <linux/tracepoint.h>
 #include <linux/userfaultfd_k.h>
-#include <asm/trap_pf.h>
+#include <linux/vmstat.h>
 #include <xen/xen.h>
 
 #define BLOCK (4 * PAGE_SIZE)
 #define BLOCK_MAX (16 * PAGE_SIZE)
 enum { STREAMS_BITS = 6 };
+enum { NO_MORE = VM_FAULT_ERROR | VM_FAULT_RETRY | VM_FAULT_COMPLETED }; /* its lock may be gone */
 
 /* Where a program was in a part of its memory that has page tables of its own (2 MiB). */
 struct stream {
@@ -40,34 +38,26 @@ struct stream {
     unsigned long next;  /* behind what was taken along */
     unsigned long bytes; /* so much of it, the faulted page with it */
 };
-static DEFINE_PER_CPU(struct stream[1 << STREAMS_BITS], streams);
+static struct stream streams[1 << STREAMS_BITS];
 
-struct ahead {
-    struct callback_head head;
-    unsigned long from, to;
-};
-
-/* --- when the fault is served, with the program's memory -------------------------------------- */
-
+/* Pages of files do not count: they are given up for others. */
 static bool is_ample(void)
 {
-    bool is = si_mem_available() > (long)(totalram_pages() / 4);
+    unsigned long limit = totalram_pages();
 
     rcu_read_lock();
-    for (struct mem_cgroup *group = mem_cgroup_from_task(current); is && group;
-         group = parent_mem_cgroup(group)) {
-        unsigned long max = READ_ONCE(group->memory.max);
-
-        is = page_counter_read(&group->memory) < max / 2;
-    }
+    for (struct mem_cgroup *group = mem_cgroup_from_task(current); group;
+         group = parent_mem_cgroup(group))
+        limit = min(limit, READ_ONCE(group->memory.max));
     rcu_read_unlock();
-    return is;
+    return global_node_page_state(NR_ANON_MAPPED) < limit / 2 &&
+           si_mem_available() > (long)(totalram_pages() / 4);
 }
 
-static bool is_fit(const struct vm_area_struct *vma)
+static bool is_fit(struct vm_area_struct *vma)
 {
-    return vma_is_anonymous((struct vm_area_struct *)vma) && (vma->vm_flags & VM_WRITE) &&
-           !(vma->vm_flags & VM_NOHUGEPAGE) && !userfaultfd_armed((struct vm_area_struct *)vma);
+    return vma_is_anonymous(vma) && (vma->vm_flags & VM_WRITE) &&
+           !(vma->vm_flags & VM_NOHUGEPAGE) && !userfaultfd_armed(vma);
 }
 
 /* One that is there may be shared with a fork's other side, which must not cost a copy now. */
@@ -81,42 +71,21 @@ static bool is_there(unsigned long at)
     return true;
 }
 
-static void take_along(struct mm_struct *mm, unsigned long from, unsigned long to)
+static void take_along(struct vm_area_struct *vma, unsigned long from, unsigned long to,
+                       unsigned int flags)
 {
-    struct vm_area_struct *vma = find_vma(mm, from);
-
-    if (!vma || !is_fit(vma))
-        return;
-    from = max(from, vma->vm_start);
     to = min(to, vma->vm_end);
-    for (unsigned long at = from; at < to; at += PAGE_SIZE) {
-        if (!is_there(at) &&
-            (handle_mm_fault(vma, at, FAULT_FLAG_WRITE, NULL) & (VM_FAULT_ERROR | VM_FAULT_RETRY)))
+    for (unsigned long at = max(from, vma->vm_start); at < to; at += PAGE_SIZE) {
+        if (!is_there(at) && (handle_mm_fault(vma, at, flags, NULL) & NO_MORE))
             return;
     }
 }
 
-static void after_fault(struct callback_head *head)
+/* Without a lock: programs that meet in one stream take along a little more or less. */
+static unsigned long bytes_for(const struct mm_struct *mm, unsigned long block)
 {
-    struct ahead *ahead = container_of(head, struct ahead, head);
-    struct mm_struct *mm = current->mm; /* none: it is about to end */
-
-    if (mm && !fatal_signal_pending(current) && is_ample() && mmap_read_trylock(mm)) {
-        take_along(mm, ahead->from, ahead->to);
-        mmap_read_unlock(mm);
-    }
-    kfree(ahead);
-}
-
-/* --- before it is served, with interrupts off --------------------------------------------------
- */
-
-static unsigned long bytes_for(unsigned long block)
-{
-    const struct mm_struct *mm = current->mm;
     unsigned long part = block >> PMD_SHIFT;
-    struct stream *all = *this_cpu_ptr(&streams);
-    struct stream *stream = &all[hash_64((unsigned long)mm + part, STREAMS_BITS)];
+    struct stream *stream = &streams[hash_64((unsigned long)mm + part, STREAMS_BITS)];
     bool goes_on = stream->mm == mm && stream->part == part && stream->next == block;
     unsigned long bytes = goes_on ? min(stream->bytes * 2, BLOCK_MAX) : BLOCK;
 
@@ -125,38 +94,46 @@ static unsigned long bytes_for(unsigned long block)
     return bytes;
 }
 
-static void on_fault(void *unused, unsigned long address, struct pt_regs *regs, unsigned long code)
+/* In the place of handle_mm_fault(), for all but this module: on_call() knows it by the address
+ * that a call returns to, so the call here must not become a jump, which the barrier sees to. */
+static vm_fault_t serve(struct vm_area_struct *vma, unsigned long address, unsigned int flags,
+                        struct pt_regs *regs)
 {
+    bool is_new = regs && (flags & FAULT_FLAG_WRITE) && is_fit(vma) && !is_there(address);
     unsigned long block = address & ~(BLOCK - 1);
-    struct ahead *ahead;
+    vm_fault_t fault = handle_mm_fault(vma, address, flags, regs);
 
-    if (code != (X86_PF_USER | X86_PF_WRITE)) /* of a page that is not there */
-        return;
-    ahead = kmalloc(sizeof(*ahead), GFP_NOWAIT | __GFP_NOWARN);
-    if (!ahead)
-        return;
-    ahead->from = block;
-    ahead->to = block + bytes_for(block);
-    init_task_work(&ahead->head, after_fault);
-    if (task_work_add(current, &ahead->head, TWA_RESUME) != 0)
-        kfree(ahead);
+    barrier();
+    if (is_new && !(fault & NO_MORE) && is_ample())
+        take_along(vma, block, block + bytes_for(vma->vm_mm, block),
+                   flags & ~(FAULT_FLAG_USER | FAULT_FLAG_ALLOW_RETRY));
+    return fault;
 }
 
-/* The kernel exports no tracepoint of faults, but lists them all. */
-static void find(struct tracepoint *tracepoint, void *ret)
+static void notrace on_call(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
+                            struct ftrace_regs *fregs)
 {
-    if (strcmp(tracepoint->name, "page_fault_user") == 0)
-        *(struct tracepoint **)ret = tracepoint;
+    if (!within_module(parent_ip, THIS_MODULE))
+        ftrace_get_regs(fregs)->ip = (unsigned long)serve;
 }
+
+static struct ftrace_ops ops = {
+    .func = on_call,
+    .flags = FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_RECURSION,
+};
 
 static int __init cloche_prefault_init(void)
 {
-    struct tracepoint *tracepoint = NULL;
+    int rc;
 
     if (!xen_pv_domain())
         return -ENODEV;
-    for_each_kernel_tracepoint(find, &tracepoint);
-    return tracepoint ? tracepoint_probe_register(tracepoint, on_fault, NULL) : -ENODEV;
+    rc = ftrace_set_filter_ip(&ops, (unsigned long)handle_mm_fault, 0, 0);
+    if (rc == 0)
+        rc = register_ftrace_function(&ops);
+    if (rc < 0)
+        pr_err("cloche_prefault: %d: each page has a fault of its own\n", rc);
+    return rc < 0 ? -ENODEV : 0;
 }
 module_init(cloche_prefault_init);
 

@@ -81,6 +81,7 @@ def computes(c, client, what):
 PREFAULTED = {  # guest_memory.py's questions; pages by number, [first, last]
     "one_by_one": ("a page that is written to comes with the 16 KiB that it lies in", [[4, 7]]),
     "goes_on": ("… with twice that when a program goes on, up to 64 KiB", [[[0, 3]], [[0, 11]], [[0, 27]], [[0, 43]], [[0, 59]]]),
+    "kernel_writes": ("… also when the kernel writes to it", [[4, 7]]),
     "is_read": ("… alone when it is only read", [[5, 5]]),
     "is_advised": ("… alone where the program says so", [[5, 5]]),
     "ends_early": ("… with no more than is mapped", [[4, 5]]),

@@ -61,6 +61,15 @@ def is_read(at):
     return there(at)
 
 
+def kernel_writes(at):
+    r, w = os.pipe()
+    os.write(w, b"x")
+    libc.read(r, ctypes.c_void_p(at + 5 * PAGE), ctypes.c_size_t(1))
+    os.close(r)
+    os.close(w)
+    return there(at)
+
+
 def is_advised(at):
     libc.madvise(at, PART, 15)  # MADV_NOHUGEPAGE
     return one_by_one(at)
@@ -100,7 +109,7 @@ def here_and_there(at):
     return sum(ctypes.c_ubyte.from_address(at + page * 4 * PAGE).value for page in range(n))
 
 
-for name in ("one_by_one", "goes_on", "is_read", "is_advised", "ends_early", "is_of_a_fork"):
+for name in ("one_by_one", "goes_on", "is_read", "kernel_writes", "is_advised", "ends_early", "is_of_a_fork"):
     question(name, globals()[name])
 EACH = 1
 question("here_and_there", here_and_there)
