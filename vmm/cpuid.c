@@ -76,7 +76,7 @@ static const struct rule {
 } rules[] = {
     {0x0, ANY_INDEX, ALL, ALL, ALL, ALL},                              /* vendor; EAX is capped */
     {0x1, ANY_INDEX, ALL, 0x0000ff00, FEATURES_1_ECX, FEATURES_1_EDX}, /* EBX: CLFLUSH size */
-    {0x2, ANY_INDEX, ALL, ALL, ALL, ALL}, /* caches, Intel; they change no behaviour */
+    {0x2, ANY_INDEX, ALL, ALL, ALL, ALL}, /* caches, Intel; they change no behaviour; see below */
     {0x4, ANY_INDEX, 0x3ff, ALL, ALL, 7}, /* the same; sharing is set by the shape */
     {0x6, ANY_INDEX, BIT(2), 0, 0, 0},    /* ARAT: the local APIC's timer never stops */
     {0x7, 0, ALL, FEATURES_7_EBX, FEATURES_7_ECX, FEATURES_7_EDX},
@@ -218,6 +218,77 @@ static void resize_xsave(struct kvm_cpuid_table *table)
         whole->ebx = whole->ecx = bytes;
 }
 
+/* --- leaf 2, Intel ---------------------------------------------------------------------------- */
+
+/* Kinds of caches as leaf 4 numbers them: EAX bits 0 to 4 (1 data, 2 instructions, 3 both), and the
+ * level in bits 5 to 7. */
+enum { DATA_1 = 1 << 5 | 1, CODE_1 = 1 << 5 | 2, BOTH_2 = 2 << 5 | 3, BOTH_3 = 3 << 5 | 3 };
+enum { SEE_LEAF_4 = 0xff, NO_LEVEL_3 = 0x40 };
+
+/* Some of leaf 2's bytes: SDM 2A, CPUID, "Encoding of CPUID Leaf 2 Descriptors"; lines of 64 bytes.
+ */
+static const struct descriptor {
+    uint8_t byte, kind;
+    uint32_t kib;
+} descriptors[] = {
+    {0x60, DATA_1, 16},    {0x0e, DATA_1, 24},    {0x2c, DATA_1, 32},   {0x30, CODE_1, 32},
+    {0x21, BOTH_2, 256},   {0x80, BOTH_2, 512},   {0x7c, BOTH_2, 1024}, {0x7d, BOTH_2, 2048},
+    {0xd2, BOTH_3, 2048},  {0xe3, BOTH_3, 4096},  {0xe4, BOTH_3, 8192}, {0xea, BOTH_3, 12288},
+    {0xeb, BOTH_3, 18432}, {0xec, BOTH_3, 24576},
+};
+
+/* Of the cache of a kind, by leaf 4; 0 if there is none. */
+static uint64_t kib_of(const struct kvm_cpuid_table *table, uint8_t kind)
+{
+    for (uint32_t i = 0; i < table->nent; i++) {
+        const struct kvm_cpuid_entry2 *e = &table->entries[i];
+        if (e->function == 4 && (e->eax & 0xff) == kind) {
+            uint64_t ways = (e->ebx >> 22) + 1, parts = (e->ebx >> 12 & 0x3ff) + 1;
+            return ways * parts * ((e->ebx & 0xfff) + 1) * ((uint64_t)e->ecx + 1) / 1024;
+        }
+    }
+    return 0;
+}
+
+/* The largest one that is not larger than the cache; 0 if all are. */
+static uint8_t descriptor_of(uint8_t kind, uint64_t kib)
+{
+    uint8_t byte = 0;
+    for (size_t i = 0; i < CL_COUNT(descriptors); i++) {
+        if (descriptors[i].kind == kind && descriptors[i].kib <= kib)
+            byte = descriptors[i].byte;
+    }
+    return byte;
+}
+
+/* Intel's processors of today say "see leaf 4" in leaf 2, and glibc does, from its first sub-leaf
+ * on for each of twelve figures: 52 instructions more at the start of each program, every one of
+ * which leaves the guest.  Leaf 2 names the caches instead, as well as it can. */
+static void name_caches(struct kvm_cpuid_entry2 *e, const struct kvm_cpuid_table *table)
+{
+    uint64_t level_3 = kib_of(table, BOTH_3);
+    uint8_t data = descriptor_of(DATA_1, kib_of(table, DATA_1));
+    uint8_t code = descriptor_of(CODE_1, kib_of(table, CODE_1));
+    uint8_t both = descriptor_of(BOTH_2, kib_of(table, BOTH_2));
+    uint8_t last = level_3 > 0 ? descriptor_of(BOTH_3, level_3) : NO_LEVEL_3;
+    if (!data || !code || !both || !last)
+        return;
+    e->eax = (uint32_t)data << 24 | (uint32_t)code << 16 | (uint32_t)both << 8 | 1;
+    e->ebx = last;
+    e->ecx = e->edx = 0;
+}
+
+static bool sees_leaf_4(const struct kvm_cpuid_entry2 *e)
+{
+    const uint32_t words[] = {e->eax & ~UINT32_C(0xff), e->ebx, e->ecx, e->edx};
+    for (unsigned i = 0; i < CL_COUNT(words) * 4; i++) {
+        uint32_t word = words[i / 4];
+        if (!(word & BIT(31)) && (word >> i % 4 * 8 & 0xff) == SEE_LEAF_4)
+            return true;
+    }
+    return false;
+}
+
 int cpuid_filter(const struct kvm_cpuid_table *supported, const struct cpuid_shape *shape,
                  struct kvm_cpuid_table *ret_table, struct cl_err *err)
 {
@@ -236,6 +307,10 @@ int cpuid_filter(const struct kvm_cpuid_table *supported, const struct cpuid_sha
     }
     ret_table->nent = n;
     resize_xsave(ret_table);
+    for (uint32_t i = 0; i < n; i++) {
+        if (ret_table->entries[i].function == 2 && sees_leaf_4(&ret_table->entries[i]))
+            name_caches(&ret_table->entries[i], ret_table);
+    }
     return 0;
 }
 

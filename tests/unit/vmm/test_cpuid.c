@@ -90,6 +90,53 @@ static void test_the_xsave_area_is_as_large_as_its_states(void **state)
     assert_int_equal(find(&guest, 0xd, 0)->ecx, 832);
 }
 
+/* A Xeon of 2023, as it answers: 48 KiB of data, 32 of instructions, 2 MiB, 260 MiB. */
+static const struct kvm_cpuid_entry2 xeon[] = {
+    {.function = 2, .eax = 0x00feff01, .ebx = 0xf0},
+    {.function = 4, .index = 0, .eax = 0x04000121, .ebx = 0x02c0003f, .ecx = 0x3f},
+    {.function = 4, .index = 1, .eax = 0x04000122, .ebx = 0x01c0003f, .ecx = 0x3f},
+    {.function = 4, .index = 2, .eax = 0x04000143, .ebx = 0x03c0003f, .ecx = 0x7ff},
+    {.function = 4, .index = 3, .eax = 0x04004163, .ebx = 0x04c0003f, .ecx = 0x33fff},
+};
+
+static struct kvm_cpuid_entry2 leaf_2_of(const struct kvm_cpuid_table *host)
+{
+    struct kvm_cpuid_table guest;
+    struct cpuid_shape shape = {.vcpus = 1};
+    assert_int_equal(cpuid_filter(host, &shape, &guest, NULL), 0);
+    return *find(&guest, 2, 0);
+}
+
+static void test_leaf_2_names_the_caches_that_leaf_4_has(void **state)
+{
+    (void)state;
+    struct kvm_cpuid_table host = {.nent = CL_COUNT(xeon)};
+    memcpy(host.entries, xeon, sizeof xeon);
+    struct kvm_cpuid_entry2 e = leaf_2_of(&host);
+    assert_int_equal(e.eax, 0x2c307d01); /* 32 and 32 KiB, 2 MiB */
+    assert_int_equal(e.ebx, 0xec);       /* 24 MiB, the most that a byte can say */
+    assert_int_equal(e.ecx | e.edx, 0);
+    host.entries[3].ecx = 0x3ff; /* 1 MiB */
+    host.entries[4].eax = 0;     /* and no more */
+    e = leaf_2_of(&host);
+    assert_int_equal(e.eax, 0x2c307c01);
+    assert_int_equal(e.ebx, 0x40);
+}
+
+static void test_leaf_2_stays_where_it_names_them_or_no_byte_fits(void **state)
+{
+    (void)state;
+    struct kvm_cpuid_table host = {.nent = CL_COUNT(xeon)};
+    memcpy(host.entries, xeon, sizeof xeon);
+    host.entries[1].ecx = 0; /* 768 bytes of data */
+    assert_int_equal(leaf_2_of(&host).eax, 0x00feff01);
+    host.entries[1].ecx = 0x3f;
+    host.entries[0].eax = 0x7d302c01;
+    host.entries[0].ebx = 0x800000ff; /* bit 31: nothing is in it */
+    assert_int_equal(leaf_2_of(&host).eax, 0x7d302c01);
+    assert_int_equal(leaf_2_of(&host).ebx, 0x800000ff);
+}
+
 static void test_each_processor_knows_its_place(void **state)
 {
     (void)state;
@@ -240,6 +287,8 @@ int main(void)
         cmocka_unit_test(test_what_no_row_names_is_not_there),
         cmocka_unit_test(test_dangerous_features_are_off),
         cmocka_unit_test(test_the_xsave_area_is_as_large_as_its_states),
+        cmocka_unit_test(test_leaf_2_names_the_caches_that_leaf_4_has),
+        cmocka_unit_test(test_leaf_2_stays_where_it_names_them_or_no_byte_fits),
         cmocka_unit_test(test_each_processor_knows_its_place),
         cmocka_unit_test(test_the_same_host_gives_the_same_table),
         cmocka_unit_test(test_a_table_beyond_its_room_is_refused),
