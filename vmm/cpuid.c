@@ -76,7 +76,7 @@ static const struct rule {
 } rules[] = {
     {0x0, ANY_INDEX, ALL, ALL, ALL, ALL},                              /* vendor; EAX is capped */
     {0x1, ANY_INDEX, ALL, 0x0000ff00, FEATURES_1_ECX, FEATURES_1_EDX}, /* EBX: CLFLUSH size */
-    {0x2, ANY_INDEX, ALL, ALL, ALL, ALL}, /* caches, Intel; they change no behaviour; see below */
+    {0x2, ANY_INDEX, ALL, ALL, ALL, ALL}, /* caches, Intel: name_caches() */
     {0x4, ANY_INDEX, 0x3ff, ALL, ALL, 7}, /* the same; sharing is set by the shape */
     {0x6, ANY_INDEX, BIT(2), 0, 0, 0},    /* ARAT: the local APIC's timer never stops */
     {0x7, 0, ALL, FEATURES_7_EBX, FEATURES_7_ECX, FEATURES_7_EDX},
@@ -262,7 +262,7 @@ static uint8_t descriptor_of(uint8_t kind, uint64_t kib)
 }
 
 /* Intel's processors of today say "see leaf 4" in leaf 2, and glibc does, from its first sub-leaf
- * on for each of twelve figures: 52 instructions more at the start of each program, every one of
+ * on for each of twelve figures: some fifty CPUIDs more at the start of each program, each of
  * which leaves the guest.  Leaf 2 names the caches instead, as well as it can. */
 static void name_caches(struct kvm_cpuid_entry2 *e, const struct kvm_cpuid_table *table)
 {
