@@ -30,17 +30,21 @@ static int by_id(const void *a, const void *b)
     return strcmp(x->id, y->id);
 }
 
-/* What each of these has; the rows lie in a line, by id. */
+/* What each of these has, and why any of it could not be moved; the rows lie in a line, by id. */
 static void count_units(struct sched *s, Cloche__V1__Worker *rows, size_t n)
 {
     size_t at = 0;
     for (const struct unit *u; (u = cl_map_next(s->units, &at, NULL)) != NULL;) {
         const Cloche__V1__Worker key = {.id = (char *)(uintptr_t)u->worker_id};
         Cloche__V1__Worker *row = bsearch(&key, rows, n, sizeof *rows, by_id);
-        if (row)
-            *(u->kind == BOOKS_JOB       ? &row->jobs
-              : u->kind == BOOKS_SANDBOX ? &row->sandboxes
-                                         : &row->snapshots) += 1;
+        if (!row)
+            continue;
+        *(u->kind == BOOKS_JOB       ? &row->jobs
+          : u->kind == BOOKS_SANDBOX ? &row->sandboxes
+                                     : &row->snapshots) += 1;
+        const struct worker *w = u->stuck_until_ns > 0 ? unit_worker(u) : NULL;
+        if (w)
+            row->drain_trouble = (char *)(uintptr_t)w->drain_trouble;
     }
 }
 
@@ -59,7 +63,6 @@ static void fill_worker(Cloche__V1__Worker *o, const struct worker *w)
     o->capacity_memory_mib = w->cap_mem;
     o->used_memory_mib = w->used_mem;
     o->draining = w->draining;
-    o->drain_trouble = (char *)(uintptr_t)w->drain_trouble;
 }
 
 static void list_workers(struct api_call *a)

@@ -122,6 +122,7 @@ static void become_moved(struct move *m)
     struct unit *u = m->u;
     struct cl_err err = {0};
     (void)snprintf(u->worker_id, sizeof u->worker_id, "%s", m->to);
+    u->stuck_until_ns = 0;
     u->fence = m->old_fence + 1;
     if (unit_set_lease(u, m->lease, &err) < 0)
         log_event(LOG_MOVE_FAILED, "unit=%s text='%s'", u->id, err.text);

@@ -202,6 +202,7 @@ def who_may_and_who_can(c):
         b = Mover(c, B)
         s.others.append(b)
         check("one that comes later gets it", s.is_at(box, b, RUNNING, 30), box.get())
+        equal("… and nothing is in the way any more", s.row().drain_trouble, "")
         equal("the trouble is over", s.drain(undo=True).drain_trouble, "")
 
 
