@@ -470,9 +470,11 @@ def who_wakes_it_changes_something(c):
         asked = len(s.w.asked_for("resume"))
         c.audit.kill()
         try:
-            refused = lambda what: until(lambda: "takes no records" in getattr(error_of(what), "details", str)(), 5)
+            refused = lambda what, *args: "takes no records" in getattr(error_of(what, *args), "details", str)()
+            nobodys = pb.KillRequest(sandbox_id="sbx_" + "0" * 26)  # changes nothing while the scheduler has not heard yet
+            check("the scheduler knows that its log is gone", until(lambda: refused(s.client.sandboxes.Kill, nobodys), 5))
             check("without a log nothing is woken to be looked at", refused(box.stat))
-            check("… or written to", refused(lambda: box.client.execs.WriteStdin(iter([pb.ExecServiceWriteStdinRequest(sandbox_id=box.id, exec_id="exec_1", data=b"in")]))))
+            check("… or written to", refused(box.client.execs.WriteStdin, iter([pb.ExecServiceWriteStdinRequest(sandbox_id=box.id, exec_id="exec_1", data=b"in")])))
             equal("… of which its worker hears nothing", (len(s.w.asked_for("resume")), box.get().state), (asked, pb.UNIT_STATE_PAUSED))
         finally:
             c.audit.start()
