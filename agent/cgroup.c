@@ -12,9 +12,10 @@
 #include <unistd.h>
 
 #include "agent/stats.h"
+#include "base/clock.h"
 #include "base/own.h"
 
-enum { FILE_MAX = 1024 };
+enum { FILE_MAX = 4096 }; /* memory.stat */
 
 static int write_file(int dir, const char *name, const char *text, struct cl_err *err)
 {
@@ -33,19 +34,22 @@ static bool read_file(int dir, const char *name, char out[static FILE_MAX])
     return n >= 0;
 }
 
-/* The number after `key ` in a flat-keyed file; 0 when it is not there. */
-static uint64_t read_key(int dir, const char *name, const char *key)
+/* The number after `key ` in the text of a flat-keyed file; 0 when it is not there. */
+static uint64_t find_key(const char *text, const char *key)
 {
-    char text[FILE_MAX];
     size_t len = strlen(key);
-    if (!read_file(dir, name, text))
-        return 0;
     for (const char *line = text; line && *line; line = strchr(line, '\n')) {
         line += *line == '\n';
         if (strncmp(line, key, len) == 0 && line[len] == ' ')
             return strtoull(line + len, NULL, 10);
     }
     return 0;
+}
+
+static uint64_t read_key(int dir, const char *name, const char *key)
+{
+    char text[FILE_MAX];
+    return read_file(dir, name, text) ? find_key(text, key) : 0;
 }
 
 static uint64_t read_number(int dir, const char *name)
@@ -171,4 +175,37 @@ uint64_t cgroup_cpu_ns(int fd)
 uint64_t cgroup_peak_bytes(int fd)
 {
     return read_number(fd, "memory.peak");
+}
+
+uint64_t cgroup_anon_bytes(int fd)
+{
+    return read_key(fd, "memory.stat", "anon");
+}
+
+struct thrash_look cgroups_look(const struct cgroups *groups)
+{
+    char stat[FILE_MAX];
+    if (!read_file(groups->user_fd, "memory.stat", stat))
+        return (struct thrash_look){0};
+    uint64_t files = find_key(stat, "file"),
+             kept = find_key(stat, "shmem"); /* the latter of both */
+    return (struct thrash_look){
+        .now_ns = cl_now_ns(),
+        .limit_bytes = read_number(groups->user_fd, "memory.max"),
+        .cache_bytes = files > kept ? files - kept : 0,
+        .reread_pages = find_key(stat, "workingset_activate_file"),
+        .user_ns = read_key(groups->user_fd, "cpu.stat", "user_usec") * CL_NS_PER_US,
+    };
+}
+
+int cgroups_watch_pressure(const struct cgroups *groups, int *ret_fd, struct cl_err *err)
+{
+    CL_AUTO(cl_closep)
+    int fd = openat(groups->user_fd, "memory.pressure", O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    char trigger[48];
+    int n = snprintf(trigger, sizeof trigger, "some %d %d", THRASH_STALL_US, THRASH_WINDOW_US);
+    if (fd < 0 || write(fd, trigger, (size_t)n + 1) < 0)
+        return cl_fail(err, CL_E_SYS, errno, "watch memory.pressure");
+    *ret_fd = cl_steal_fd(&fd);
+    return 0;
 }

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/thrash.h"
 #include "base/err.h"
 #include "base/util.h"
 
@@ -45,5 +46,11 @@ bool cgroup_remove(const struct cgroups *groups, uint64_t id);
 bool cgroup_had_oom(int fd);
 uint64_t cgroup_cpu_ns(int fd);
 uint64_t cgroup_peak_bytes(int fd);
+uint64_t cgroup_anon_bytes(int fd);
+/* What all user code has, as thrash_is_on() wants it. */
+struct thrash_look cgroups_look(const struct cgroups *groups);
+/* Its fd has POLLPRI, at most once in THRASH_WINDOW_US, when some task of user code stood still for
+ * want of memory for THRASH_STALL_US of them.  Documentation/accounting/psi.rst. */
+int cgroups_watch_pressure(const struct cgroups *groups, int *ret_fd, struct cl_err *err) CL_MUST;
 
 #endif

@@ -83,6 +83,11 @@ static const Cloche__V1__GuestChannel out_channels[] = {
     CLOCHE__V1__GUEST_CHANNEL__GUEST_CHANNEL_STDERR,
 };
 
+struct room *context_room(struct context *c)
+{
+    return c->life == LIFE_ALIVE ? &c->room : NULL;
+}
+
 uint64_t context_cgroup(const struct context *c)
 {
     return c->room.cgroup_id;
@@ -757,7 +762,7 @@ static void fill_end(const struct context *c, Cloche__V1__GuestCellEnded *body)
         body->end = CLOCHE__V1__GUEST_CELL_END__GUEST_CELL_END_RESTARTED;
     } else if (c->fail_errno) {
         body->end = CLOCHE__V1__GUEST_CELL_END__GUEST_CELL_END_REFUSED;
-    } else if (killed && c->room.cgroup_fd >= 0 && cgroup_had_oom(c->room.cgroup_fd)) {
+    } else if (killed && room_had_oom(&c->room)) {
         body->end = CLOCHE__V1__GUEST_CELL_END__GUEST_CELL_END_OOM_KILLED;
         body->signal = SIGKILL;
     } else {

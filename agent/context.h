@@ -52,6 +52,8 @@ void context_free(struct context *c);
 const char *context_id(const struct context *c);
 /* The kernel's number for its interpreter's cgroup. */
 uint64_t context_cgroup(const struct context *c);
+/* Its processes; NULL once they are gone. */
+struct room *context_room(struct context *c);
 /* It was deleted, and all its processes are gone. */
 bool context_is_gone(const struct context *c);
 /* It is on its way there: its name may not be used. */

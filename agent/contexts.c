@@ -175,6 +175,15 @@ const char *contexts_by_cgroup(const struct contexts *cs, uint64_t cgroup)
     return "";
 }
 
+struct room *contexts_largest(const struct contexts *cs)
+{
+    struct room *largest = NULL;
+    for (size_t i = 0; i < CL_COUNT(cs->all); i++)
+        if (cs->all[i])
+            largest = room_larger(largest, context_room(cs->all[i]));
+    return largest;
+}
+
 void contexts_wait(const struct contexts *cs, struct gate *gate, const struct chan *chan,
                    struct waits *waits)
 {

@@ -28,6 +28,8 @@ void contexts_reset(struct contexts *cs, uint64_t stream);
 void contexts_reseed(struct contexts *cs);
 /* The id of the context whose interpreter runs in there; "" = none's. */
 const char *contexts_by_cgroup(const struct contexts *cs, uint64_t cgroup);
+/* That of the one whose programs hold the most memory; NULL = nothing runs. */
+struct room *contexts_largest(const struct contexts *cs);
 void contexts_wait(const struct contexts *cs, struct gate *gate, const struct chan *chan,
                    struct waits *waits);
 int contexts_turn(struct contexts *cs, struct gate *gate, struct chan *chan,

@@ -208,6 +208,11 @@ void exec_kill(struct exec *exec)
     room_kill(&exec->room);
 }
 
+struct room *exec_room(struct exec *exec)
+{
+    return exec->state < EXEC_DRAINING ? &exec->room : NULL;
+}
+
 /* execve's errno as a shell would tell it. */
 static void note_failure(struct exec *exec, enum exec_step step, int error)
 {
@@ -269,7 +274,7 @@ static void note_end(struct exec *exec)
     if (exec->end != CLOCHE__V1__GUEST_END__GUEST_END_UNSPECIFIED) {
         if (exec->end == CLOCHE__V1__GUEST_END__GUEST_END_TIMED_OUT)
             exec->signal = SIGKILL;
-    } else if (killed && cgroup_had_oom(exec->room.cgroup_fd)) {
+    } else if (killed && room_had_oom(&exec->room)) {
         exec->end = CLOCHE__V1__GUEST_END__GUEST_END_OOM_KILLED;
         exec->signal = SIGKILL;
     } else if (killed || WIFSIGNALED(status)) {

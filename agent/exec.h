@@ -42,5 +42,7 @@ void exec_signal(struct exec *exec, int signo);
 void exec_resize(struct exec *exec, uint32_t rows, uint32_t columns);
 /* Kill everything in it. */
 void exec_kill(struct exec *exec);
+/* Its processes; NULL once they are gone. */
+struct room *exec_room(struct exec *exec);
 
 #endif

@@ -109,6 +109,24 @@ void room_kill(const struct room *room)
         cgroup_kill(room->cgroup_fd);
 }
 
+void room_starve(struct room *room)
+{
+    room->starved = true;
+    room_kill(room);
+}
+
+struct room *room_larger(struct room *a, struct room *b)
+{
+    if (!a || !b)
+        return a ? a : b;
+    return cgroup_anon_bytes(a->cgroup_fd) >= cgroup_anon_bytes(b->cgroup_fd) ? a : b;
+}
+
+bool room_had_oom(const struct room *room)
+{
+    return room->starved || (room->cgroup_fd >= 0 && cgroup_had_oom(room->cgroup_fd));
+}
+
 bool room_reap(struct room *room)
 {
     return helper_reap(&room->pid, &room->pidfd);

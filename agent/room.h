@@ -34,6 +34,7 @@ struct room {
     uint64_t cgroup_id; /* as the kernel's own programs know it */
     const struct room_world *world;
     const struct person *who;
+    bool starved; /* by room_starve() */
     char tmpdir[EXEC_TMPDIR_LEN];
 };
 
@@ -56,6 +57,12 @@ void room_signal(const struct room *room, int signo);
 void room_signal_command(const struct room *room, int signo);
 /* Kill everything in it. */
 void room_kill(const struct room *room);
+/* The same, because memory is so full that nobody gets on; told as what the OOM killer does. */
+void room_starve(struct room *room);
+/* That of the two whose programs hold more memory; NULL is none. */
+struct room *room_larger(struct room *a, struct room *b);
+/* Either of them killed in it. */
+bool room_had_oom(const struct room *room);
 /* True once its init is reaped; everything in it is dead then. */
 bool room_reap(struct room *room);
 /* The next report of its init, if one waits. */

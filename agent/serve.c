@@ -24,6 +24,7 @@
 #include "agent/sensor.h"
 #include "agent/stats.h"
 #include "agent/text.h"
+#include "agent/thrash.h"
 #include "agent/waits.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -48,6 +49,8 @@ struct serve {
     struct dial *dials[GATE_STREAMS_MAX];  /* owned */
     struct contexts contexts;
     struct sensor sensor;
+    struct thrash thrash;
+    int pressure_fd; /* owned; -1 = this kernel does not tell */
 };
 
 /* Why something of what an identity asks for is not told. */
@@ -451,9 +454,24 @@ static int turn_streams(struct serve *s, struct cl_err *err)
     return sensor_turn(&s->sensor, &s->chan, err);
 }
 
+/* Who holds the most memory ends, as the OOM killer would have it. */
+static void relieve(struct serve *s)
+{
+    struct thrash_look look = cgroups_look(&s->groups);
+    if (!thrash_is_on(&s->thrash, &look))
+        return;
+    struct room *largest = contexts_largest(&s->contexts);
+    for (size_t i = 0; i < CL_COUNT(s->execs); i++)
+        if (s->execs[i])
+            largest = room_larger(largest, exec_room(s->execs[i]));
+    if (largest)
+        room_starve(largest);
+}
+
 static void wait_for_events(struct serve *s, bool left)
 {
     struct waits waits = {.deadline_ns = UINT64_MAX};
+    waits_add(&waits, s->pressure_fd, POLLPRI); /* the first */
     for (size_t i = 0; i < CL_COUNT(s->execs); i++)
         if (s->execs[i])
             exec_wait(s->execs[i], &s->gate, &s->chan, &waits);
@@ -481,6 +499,8 @@ static void wait_for_events(struct serve *s, bool left)
     else if (waits.deadline_ns != UINT64_MAX)
         timeout_ms = (int)CL_MIN((waits.deadline_ns - now_ns) / CL_NS_PER_MS + 1, UINT64_C(60000));
     (void)poll(waits.fds, waits.n, timeout_ms);
+    if (waits.fds[0].revents & POLLPRI)
+        relieve(s);
 }
 
 static int turn(struct serve *s, struct cl_err *err)
@@ -515,6 +535,15 @@ static int harden(struct cl_err *err)
     return 0;
 }
 
+/* Without it memory that is full is seen by the OOM killer alone. */
+static void watch_pressure(struct serve *s)
+{
+    struct cl_err failure = {0};
+    s->pressure_fd = -1;
+    if (cgroups_watch_pressure(&s->groups, &s->pressure_fd, &failure) < 0)
+        (void)dprintf(STDERR_FILENO, "cloche-agent: %s\n", failure.text);
+}
+
 int serve_run(struct boot *boot, struct cl_err *err)
 {
     static struct serve s; /* the one object of the process; too large for a comfortable stack */
@@ -528,6 +557,7 @@ int serve_run(struct boot *boot, struct cl_err *err)
     if (harden(err) < 0 || language_install(err) < 0 || cgroups_open(&s.groups, err) < 0 ||
         person_namespace_open(&s.world.userns_fd, err) < 0 || send_hello(&s, err) < 0)
         return -1;
+    watch_pressure(&s);
     while (turn(&s, err) == 0)
         continue;
     return -1;

@@ -16,7 +16,7 @@ enum {
     WAITS_SENSOR = 2,        /* a ring each */
     /* Their directions; beside them there may be execs that were reset and have not ended. */
     WAITS_DIALS = GATE_STREAMS_MAX * 2,
-    WAITS_MAX = 1 + GATE_STREAMS_MAX * 5 + WAITS_DIALS + WAITS_CONTEXTS + WAITS_SENSOR,
+    WAITS_MAX = 2 + GATE_STREAMS_MAX * 5 + WAITS_DIALS + WAITS_CONTEXTS + WAITS_SENSOR,
 };
 
 struct waits {

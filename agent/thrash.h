@@ -1,0 +1,45 @@
+/* agent/thrash.h - when memory is so full that programs stand still.
+ *
+ * There is no swap: at its limit a group gives up pages of files, those too that its programs run
+ * from, and reads them again at once.  The kernel kills when nothing can be given up; what was read
+ * again can be, so a program can stand there for as long as it may run, with a processor busy.  So
+ * the agent decides, as oomd does: pressure stall information wakes it (cgroups_watch_pressure),
+ * and what was read again since says whether this is it.
+ *
+ * Pure; the agent's only thread.
+ */
+#ifndef CL_AGENT_THRASH_H
+#define CL_AGENT_THRASH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    THRASH_WINDOW_US = 2000000,
+    THRASH_STALL_US = 200000,
+    THRASH_CACHE_SHARE = 32, /* of the limit: with more cache than such a share there is room */
+    THRASH_CACHE_LEAST = 256 * 1024, /* counts as so much when it is less */
+    THRASH_TIMES = 10,               /* so often all of the cache was read again, for use */
+    THRASH_USER_SHARE = 4,           /* of the time: who computes more than that gets on */
+};
+#define THRASH_LEAST_NS UINT64_C(10000000000)
+#define THRASH_GAP_NS UINT64_C(7000000000) /* without pressure: it was over */
+
+/* Of all user code; all 0 = not known. */
+struct thrash_look {
+    uint64_t now_ns;
+    uint64_t limit_bytes;
+    uint64_t cache_bytes;  /* pages of files, not of tmpfs */
+    uint64_t reread_pages; /* given up and missed soon, ever (workingset_activate_file) */
+    uint64_t user_ns;      /* of CPU time in programs, not in the kernel for them */
+};
+
+struct thrash {
+    struct thrash_look first; /* of this time */
+    uint64_t last_ns;
+};
+
+/* Called while there is pressure.  True: something must end; the next time begins anew. */
+bool thrash_is_on(struct thrash *t, const struct thrash_look *look);
+
+#endif

@@ -1,0 +1,126 @@
+/* tests/unit/agent/test_thrash.c - agent/thrash.h: what is standing still, and what is work. */
+#include "agent/thrash.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/util.h"
+
+/* What goes on in a guest; a look comes every two seconds. */
+struct life {
+    uint64_t cache_bytes;
+    uint64_t reread_pages, user_ms; /* a second */
+};
+
+static const struct life standing = {.cache_bytes = CL_MIB, .reread_pages = 1000, .user_ms = 40};
+
+static void live(struct thrash_look *look, const struct life *life, uint64_t ms)
+{
+    look->limit_bytes = 100 * CL_MIB;
+    look->cache_bytes = life->cache_bytes;
+    look->now_ns += ms * CL_NS_PER_MS;
+    look->reread_pages += life->reread_pages * ms / 1000;
+    look->user_ns += life->user_ms * ms / 1000 * CL_NS_PER_MS;
+}
+
+/* Seconds until something must end; 0 = nothing within two minutes. */
+static unsigned time_of(struct thrash *t, struct thrash_look *look, const struct life *life)
+{
+    for (unsigned s = 0; s < 120; s += 2) {
+        if (thrash_is_on(t, look))
+            return s;
+        live(look, life, 2000);
+    }
+    return 0;
+}
+
+static unsigned alone(const struct life *life)
+{
+    struct thrash t = {0};
+    struct thrash_look look = {.now_ns = CL_NS_PER_S, .reread_pages = 5000};
+    live(&look, life, 1);
+    return time_of(&t, &look, life);
+}
+
+static void who_stands_still_ends(void **state)
+{
+    (void)state;
+    struct life slow = standing, nothing = standing;
+    assert_int_equal(alone(&standing), 10);
+    slow.reread_pages = 100; /* 2560 pages are ten times a MiB */
+    assert_int_equal(alone(&slow), 26);
+    nothing.cache_bytes = 0;
+    assert_int_equal(alone(&nothing), 10);
+}
+
+static void who_gets_on_does_not(void **state)
+{
+    (void)state;
+    struct life computes = standing, streams = standing, roomy = standing, idle = standing;
+    computes.user_ms = 260;
+    assert_int_equal(alone(&computes), 0);
+    streams.reread_pages = 10; /* pages of a large file are not missed soon */
+    assert_int_equal(alone(&streams), 0);
+    roomy.cache_bytes = 4 * CL_MIB;
+    roomy.reread_pages = 100000;
+    assert_int_equal(alone(&roomy), 0);
+    idle.cache_bytes = idle.reread_pages = 0;
+    assert_int_equal(alone(&idle), 0);
+}
+
+static void a_time_of_it_ends_when_memory_is_found(void **state)
+{
+    (void)state;
+    struct thrash t = {0};
+    struct thrash_look look = {.now_ns = CL_NS_PER_S};
+    struct life roomy = standing;
+    roomy.cache_bytes = 4 * CL_MIB;
+    for (int i = 0; i < 4; i++) {
+        live(&look, &standing, 2000);
+        assert_false(thrash_is_on(&t, &look));
+    }
+    live(&look, &roomy, 2000);
+    assert_int_equal(time_of(&t, &look, &standing), 10);
+    /* The same, for the next that must end. */
+    live(&look, &standing, 2000);
+    assert_int_equal(time_of(&t, &look, &standing), 10);
+}
+
+static void a_pause_is_no_time_of_it(void **state)
+{
+    (void)state;
+    struct thrash t = {0};
+    struct thrash_look look = {.now_ns = CL_NS_PER_S};
+    for (int i = 0; i < 20; i++) {
+        live(&look, &standing, 8000);
+        assert_false(thrash_is_on(&t, &look));
+    }
+}
+
+static void what_is_not_known_ends_nobody(void **state)
+{
+    (void)state;
+    struct thrash t = {0};
+    struct thrash_look look = {.now_ns = CL_NS_PER_S}, unknown = {0};
+    for (int i = 0; i < 20; i++) {
+        live(&look, &standing, 2000);
+        assert_false(thrash_is_on(&t, i % 4 == 3 ? &unknown : &look));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_stands_still_ends),
+        cmocka_unit_test(who_gets_on_does_not),
+        cmocka_unit_test(a_time_of_it_ends_when_memory_is_found),
+        cmocka_unit_test(a_pause_is_no_time_of_it),
+        cmocka_unit_test(what_is_not_known_ends_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
