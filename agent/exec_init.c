@@ -91,6 +91,7 @@ _Noreturn static void run_command(const struct exec_plan *plan, int fail_fd)
         fail_start(fail_fd, EXEC_STEP_TERMINAL, errno);
     set_limits();
     reset_signals();
+    (void)sched_setscheduler(0, SCHED_OTHER, &(const struct sched_param){0});
     (void)umask(022);
     int rc = person_become(plan->who, plan->userns_fd);
     if (rc < 0)

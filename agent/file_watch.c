@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
@@ -379,14 +378,6 @@ static int follow(struct watching *w)
     }
 }
 
-/* Who changes many files is not interrupted for each of them: what wakes this process waits until
- * that one rests, or the next tick. */
-static void be_patient(void)
-{
-    const struct sched_param none = {0};
-    (void)sched_setscheduler(0, SCHED_BATCH, &none);
-}
-
 int file_watch(const struct file_plan *plan)
 {
     struct watching w = {.plan = plan, .fd = inotify_init1(IN_CLOEXEC)};
@@ -400,6 +391,5 @@ int file_watch(const struct file_plan *plan)
     if (error)
         return error;
     say(&w);
-    be_patient();
     return follow(&w); /* its process ends with it, which frees all */
 }

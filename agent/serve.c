@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -100,17 +101,19 @@ static int take_identity(struct serve *s, const Cloche__V1__GuestIdentity *id, s
     Cloche__V1__GuestIdentityDone body;
     cloche__v1__guest_identity_done__init(&body);
     begin_watch(s, id, &unwatched, &body); /* first: nothing of this tenant has run */
-    if (identity_apply(&s->identity, id, &s->groups, s->scratch_fd, &failure) < 0) {
-        text_repair(failure.text);
-        body.error = failure.text;
-    } else {
+    bool is_taken = identity_apply(&s->identity, id, &s->groups, s->scratch_fd, &failure) == 0;
+    if (is_taken)
         s->gate.identified = true;
-        contexts_reseed(&s->contexts);
-    }
+    text_repair(failure.text);
+    body.error = failure.text;
     s->trim_ns = cl_now_ns() + SCRATCH_TRIM_S * CL_NS_PER_S; /* not just now */
     body.wall_clock_ns = cl_wall_ns();
     GUEST_FRAME(frame, 0, IDENTITY_DONE, identity_done, &body);
-    return chan_send(&s->chan, &frame, err);
+    if (chan_send(&s->chan, &frame, err) < 0 || chan_flush(&s->chan, err) < 0)
+        return -1;
+    if (is_taken)
+        contexts_reseed(&s->contexts); /* the worker need not wait: a cell comes behind it */
+    return 0;
 }
 
 static int send_exec_failure(struct serve *s, uint64_t stream, char *why, struct cl_err *err)
@@ -522,6 +525,13 @@ static struct sensor_owner owner_of(const void *arg, uint64_t cgroup)
     return (struct sensor_owner){.context = contexts_by_cgroup(&s->contexts, cgroup)};
 }
 
+/* Who writes to the agent, or changes what its helper watches, is not interrupted for each piece:
+ * they run when that one rests, or at the next tick.  Commands do not inherit it. */
+static void be_patient(void)
+{
+    (void)sched_setscheduler(0, SCHED_BATCH, &(const struct sched_param){0});
+}
+
 /* User code must not be able to take the agent down with it. */
 static int harden(struct cl_err *err)
 {
@@ -558,6 +568,7 @@ int serve_run(struct boot *boot, struct cl_err *err)
         person_namespace_open(&s.world.userns_fd, err) < 0 || send_hello(&s, err) < 0)
         return -1;
     watch_pressure(&s);
+    be_patient();
     while (turn(&s, err) == 0)
         continue;
     return -1;

@@ -6,7 +6,7 @@ Environment: CLOCHE_IMAGES (out/images), a list with `:` between compares images
 
 In each round a new sandbox of `python` from a warm VM, then one after the other, each over a unix socket to its end: `first` prints a
 number; `lists` makes 20,000 lists, which makes the collector of garbage run some thirty times; `collect` is gc.collect();
-`again` is that once more.
+`again` is that once more; `lines` prints 2,000 lines.
 """
 import argparse
 import os
@@ -26,7 +26,7 @@ sys.path.insert(0, str(REPO / "tests" / "e2e"))
 import harness  # noqa: E402
 from harness import SECOND, Cluster, pb  # noqa: E402
 
-CELLS = {"first": "print(1)", "lists": "x = [[] for _ in range(20000)]", "collect": "import gc; gc.collect()", "again": "gc.collect()"}
+CELLS = {"first": "print(1)", "lists": "x = [[] for _ in range(20000)]", "collect": "import gc; gc.collect()", "again": "gc.collect()", "lines": "for i in range(2000): print(i)"}
 IMAGES = [pathlib.Path(p).resolve() for p in os.environ.get("CLOCHE_IMAGES", str(REPO / "out/images")).split(":")]
 
 
