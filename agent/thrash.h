@@ -17,13 +17,17 @@
 enum {
     THRASH_WINDOW_US = 2000000,
     THRASH_STALL_US = 200000,
-    THRASH_CACHE_SHARE = 32, /* of the limit: with more cache than such a share there is room */
+    THRASH_CACHE_SHARE = 8,          /* of the limit: with more cache than that there is room */
     THRASH_CACHE_LEAST = 256 * 1024, /* counts as so much when it is less */
     THRASH_TIMES = 10,               /* so often all of the cache was read again, for use */
-    THRASH_USER_SHARE = 4,           /* of the time: who computes more than that gets on */
+    THRASH_PAGES_A_FAULT = 16,       /* more of them: it is files that are read, not programs */
+    THRASH_USER_SHARE = 6,           /* of the time: who computes more than that gets on */
 };
 #define THRASH_LEAST_NS UINT64_C(10000000000)
-#define THRASH_GAP_NS UINT64_C(7000000000) /* without pressure: it was over */
+/* Then it is looked at anew: it may have begun since. */
+#define THRASH_MOST_NS UINT64_C(60000000000)
+/* Without pressure: it was over. */
+#define THRASH_GAP_NS UINT64_C(7000000000)
 
 /* Of all user code; all 0 = not known. */
 struct thrash_look {
@@ -31,6 +35,7 @@ struct thrash_look {
     uint64_t limit_bytes;
     uint64_t cache_bytes;  /* pages of files, not of tmpfs */
     uint64_t reread_pages; /* given up and missed soon, ever (workingset_activate_file) */
+    uint64_t faults;       /* that waited for a page to be read, ever (pgmajfault) */
     uint64_t user_ns;      /* of CPU time in programs, not in the kernel for them */
 };
 

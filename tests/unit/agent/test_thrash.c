@@ -14,10 +14,11 @@
 /* What goes on in a guest; a look comes every two seconds. */
 struct life {
     uint64_t cache_bytes;
-    uint64_t reread_pages, user_ms; /* a second */
+    uint64_t reread_pages, faults, user_ms; /* a second */
 };
 
-static const struct life standing = {.cache_bytes = CL_MIB, .reread_pages = 1000, .user_ms = 40};
+static const struct life standing = {
+    .cache_bytes = CL_MIB, .reread_pages = 1000, .faults = 250, .user_ms = 40};
 
 static void live(struct thrash_look *look, const struct life *life, uint64_t ms)
 {
@@ -25,6 +26,7 @@ static void live(struct thrash_look *look, const struct life *life, uint64_t ms)
     look->cache_bytes = life->cache_bytes;
     look->now_ns += ms * CL_NS_PER_MS;
     look->reread_pages += life->reread_pages * ms / 1000;
+    look->faults += life->faults * ms / 1000;
     look->user_ns += life->user_ms * ms / 1000 * CL_NS_PER_MS;
 }
 
@@ -61,13 +63,17 @@ static void who_stands_still_ends(void **state)
 static void who_gets_on_does_not(void **state)
 {
     (void)state;
-    struct life computes = standing, streams = standing, roomy = standing, idle = standing;
-    computes.user_ms = 260;
+    struct life computes = standing, streams = standing, reads = standing, roomy = standing,
+                idle = standing;
+    computes.user_ms = 170;
     assert_int_equal(alone(&computes), 0);
+    reads.faults = 50; /* a file of a little more than the cache, again and again */
+    assert_int_equal(alone(&reads), 0);
     streams.reread_pages = 10; /* pages of a large file are not missed soon */
     assert_int_equal(alone(&streams), 0);
-    roomy.cache_bytes = 4 * CL_MIB;
+    roomy.cache_bytes = 13 * CL_MIB;
     roomy.reread_pages = 100000;
+    roomy.faults = 25000;
     assert_int_equal(alone(&roomy), 0);
     idle.cache_bytes = idle.reread_pages = 0;
     assert_int_equal(alone(&idle), 0);
@@ -79,7 +85,7 @@ static void a_time_of_it_ends_when_memory_is_found(void **state)
     struct thrash t = {0};
     struct thrash_look look = {.now_ns = CL_NS_PER_S};
     struct life roomy = standing;
-    roomy.cache_bytes = 4 * CL_MIB;
+    roomy.cache_bytes = 13 * CL_MIB;
     for (int i = 0; i < 4; i++) {
         live(&look, &standing, 2000);
         assert_false(thrash_is_on(&t, &look));
@@ -89,6 +95,21 @@ static void a_time_of_it_ends_when_memory_is_found(void **state)
     /* The same, for the next that must end. */
     live(&look, &standing, 2000);
     assert_int_equal(time_of(&t, &look, &standing), 10);
+}
+
+static void what_was_long_ago_does_not_count(void **state)
+{
+    (void)state;
+    struct thrash t = {0};
+    struct thrash_look look = {.now_ns = CL_NS_PER_S};
+    struct life works = standing;
+    works.user_ms = 900;
+    for (unsigned s = 0; s < 600; s += 2) {
+        live(&look, &works, 2000);
+        assert_false(thrash_is_on(&t, &look));
+    }
+    unsigned took = time_of(&t, &look, &standing);
+    assert_in_range(took, 10, 70);
 }
 
 static void a_pause_is_no_time_of_it(void **state)
@@ -119,6 +140,7 @@ int main(void)
         cmocka_unit_test(who_stands_still_ends),
         cmocka_unit_test(who_gets_on_does_not),
         cmocka_unit_test(a_time_of_it_ends_when_memory_is_found),
+        cmocka_unit_test(what_was_long_ago_does_not_count),
         cmocka_unit_test(a_pause_is_no_time_of_it),
         cmocka_unit_test(what_is_not_known_ends_nobody),
     };
