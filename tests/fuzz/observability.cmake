@@ -1,0 +1,1 @@
+cl_fuzz(traceparent DEPS observability base)
