@@ -30,6 +30,12 @@ void api_about(struct api_call *a, const char *object)
     (void)snprintf(a->object, sizeof a->object, "%s", object);
 }
 
+const char *api_trace(const struct api_call *a, char out[static TRACEPARENT_TEXT])
+{
+    const char *text = a->call ? rpc_call_metadata(a->call, "traceparent") : NULL;
+    return traceparent_read(text, out) ? out : NULL;
+}
+
 /* --- audit and answers ------------------------------------------------------------------------ */
 
 static void audit_call(struct api_call *a, const struct cl_err *err, audit_ack_fn *on_ack,

@@ -12,6 +12,7 @@
 #ifndef CL_SCHEDULER_API_H
 #define CL_SCHEDULER_API_H
 
+#include "observability/traceparent.h"
 #include "scheduler/sched_priv.h"
 
 struct api_call;
@@ -60,6 +61,8 @@ void api_fail_with(struct api_call *a, enum cl_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Handle a call that waited for its sandbox to run. */
 void api_go_on(struct api_call *a);
+/* The W3C trace context that it came with; NULL = none, or none that is one. */
+const char *api_trace(const struct api_call *a, char out[static TRACEPARENT_TEXT]);
 /* Note what the call is about. */
 void api_about(struct api_call *a, const char *object);
 /* The audit record of this call alone (streams do it themselves, once). */

@@ -170,7 +170,7 @@ static void on_recorded(const struct cl_err *refused, void *arg)
 static int record_run(struct cell *c, struct cl_err *err)
 {
     uint8_t digest[32];
-    char hex[65];
+    char hex[65], trace[TRACEPARENT_TEXT];
     size_t n = strlen(c->spec->code);
     if (EVP_Digest(c->spec->code, n, digest, NULL, EVP_sha256(), NULL) != 1)
         return cl_fail(err, CL_E_NOMEM, 0, "digest");
@@ -178,7 +178,8 @@ static int record_run(struct cell *c, struct cl_err *err)
     const struct audit_field fields[] = {
         AUDIT_STR("by", c->a->p.key_id),  AUDIT_NUM("bytes", n),
         AUDIT_STR("cell", c->id),         AUDIT_STR("code_sha256", hex),
-        AUDIT_STR("context", c->context), AUDIT_STR("unit", c->unit),
+        AUDIT_STR("context", c->context), AUDIT_STR("trace", api_trace(c->a, trace)),
+        AUDIT_STR("unit", c->unit),
     };
     return audit_emit(c->a->s->audit, c->a->p.tenant, AUDIT_CODE_RUN, fields, CL_COUNT(fields),
                       on_recorded, c, err);

@@ -47,13 +47,15 @@ static void on_recorded(const struct cl_err *err, void *arg)
     } else {
         Cloche__V1__ExecCommand cmd = CLOCHE__V1__EXEC_COMMAND__INIT;
         Cloche__V1__ExecStartCommand start = CLOCHE__V1__EXEC_START_COMMAND__INIT;
-        char exec_id[CL_ID_MAX];
+        char exec_id[CL_ID_MAX], trace[TRACEPARENT_TEXT];
         memcpy(exec_id, a->object, sizeof exec_id); /* api_unit() notes the sandbox instead */
         start.exec_id = exec_id;
         start.command = r->command;
         start.labels = r->labels;
         start.n_labels = r->n_labels;
         start.kill_on_disconnect = r->kill_on_disconnect;
+        (void)api_trace(a, trace);
+        start.traceparent = trace;
         cmd.what_case = CLOCHE__V1__EXEC_COMMAND__WHAT_START;
         cmd.start = &start;
         ask(a, r->sandbox_id, &cmd, on_started);
@@ -67,6 +69,7 @@ static int record_start(struct api_call *a, const struct unit *u, const Cloche__
     enum { ARENA = 8 * 1024 * 1024 };
     struct cl_arena *arena;
     const char **argv;
+    char trace[TRACEPARENT_TEXT];
     if (cl_arena_new(ARENA, &arena, err) < 0)
         return -1;
     int rc = audit_redact_argv(arena, a->s->salt, a->p.tenant, (const char *const *)c->argv,
@@ -76,6 +79,7 @@ static int record_start(struct api_call *a, const struct unit *u, const Cloche__
             AUDIT_LIST("argv", argv, CL_MIN(c->n_argv, (size_t)AUDIT_LIST_MAX)),
             AUDIT_STR("cwd", c->cwd),
             AUDIT_STR("exec", a->object),
+            AUDIT_STR("trace", api_trace(a, trace)),
             AUDIT_NUM("uid", strcmp(c->user, "root") == 0 ? 0 : 1000),
             AUDIT_STR("unit", u->id),
         };

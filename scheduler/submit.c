@@ -85,7 +85,7 @@ static int emit_admission(struct submission *x, const char *const *argv, size_t 
 {
     char digest[2 * SHA256_BYTES + 1];
     cl_hex(x->digest, SHA256_BYTES, digest);
-    const char *fork_of = x->unit->record->fork_of;
+    const char *fork_of = x->unit->record->fork_of, *trace = x->unit->record->traceparent;
     const struct audit_field fields[] = {
         AUDIT_LIST("argv", argv, CL_MIN(n, (size_t)AUDIT_LIST_MAX)),
         AUDIT_STR("fork_of", fork_of[0] ? fork_of : NULL),
@@ -94,6 +94,7 @@ static int emit_admission(struct submission *x, const char *const *argv, size_t 
         AUDIT_STR("spec_sha256", digest),
         AUDIT_STR("subject", x->a->p.subject[0] ? x->a->p.subject : NULL),
         AUDIT_STR("template", x->unit->record->spec->template_),
+        AUDIT_STR("trace", trace[0] ? trace : NULL),
         AUDIT_STR("unit", x->id),
     };
     return audit_emit(x->a->s->audit, x->tenant->name, AUDIT_UNIT_ADMIT, fields, CL_COUNT(fields),
@@ -257,7 +258,7 @@ static int make_record(struct submission *x, const struct submit_spec *spec, str
 {
     Cloche__V1__UnitRecord r = CLOCHE__V1__UNIT_RECORD__INIT;
     ProtobufCMessage *copy;
-    const char *trace = x->a->call ? rpc_call_metadata(x->a->call, "traceparent") : NULL;
+    char trace[TRACEPARENT_TEXT];
     r.version = 1;
     r.spec = (Cloche__V1__JobSpec *)(uintptr_t)spec->spec;
     r.ttl_ns = spec->kind == BOOKS_SANDBOX && spec->ttl_ns == 0
@@ -272,7 +273,8 @@ static int make_record(struct submission *x, const struct submit_spec *spec, str
     r.function = (Cloche__V1__FunctionEntry *)(uintptr_t)spec->function;
     r.subject = x->a->p.subject;
     r.key_id = x->a->p.key_id;
-    r.traceparent = (char *)(uintptr_t)(trace && strlen(trace) < 64 ? trace : "");
+    (void)api_trace(x->a, trace);
+    r.traceparent = trace;
     if (pb_copy(&r.base, &copy, err) < 0)
         return -1;
     x->record = (Cloche__V1__UnitRecord *)copy;

@@ -278,7 +278,7 @@ static int add_exec(struct unit *u, const Cloche__V1__ExecStartCommand *start,
         .spool_dir = u->units->spool_dir,
         .id = start->exec_id,
         .command = start->command,
-        .traceparent = u->assign->traceparent,
+        .traceparent = start->traceparent[0] ? start->traceparent : u->assign->traceparent,
         .on_end = unit_exec_ended,
         .arg = slot,
     };
