@@ -44,7 +44,8 @@ const char *rpc_channel_target(const struct rpc_channel *channel);
 /* Open now, those that wait for a connection too. */
 size_t rpc_channel_calls(const struct rpc_channel *channel);
 
-/* Metadata that every call of the channel carries ("authorization"); replaces an earlier value. */
+/* Metadata that every call of the channel carries ("authorization") unless it has its own of that
+ * name; replaces an earlier value. */
 int rpc_channel_set_metadata(struct rpc_channel *channel, const char *name, const char *value,
                              struct cl_err *err) CL_MUST;
 

@@ -255,12 +255,20 @@ const struct conn_role client_role = {
 /* --- rpc/channel.h and rpc/call.h, the client's part
  * ---------------------------------------------- */
 
+static bool has_own(const struct rpc_call_spec *spec, const char *name)
+{
+    for (size_t i = 0; i < spec->n_metadata; i++)
+        if (strcmp(spec->metadata[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 static int copy_metadata(struct rpc_call *call, const struct rpc_call_spec *spec,
                          struct cl_err *err)
 {
     struct metadata_pair p;
     for (size_t at = 0; metadata_next(&call->cli.channel->metadata, &at, &p);)
-        if (metadata_copy(&call->headers, p, err) < 0)
+        if (!has_own(spec, p.name) && metadata_copy(&call->headers, p, err) < 0)
             return -1;
     for (size_t i = 0; i < spec->n_metadata; i++) {
         const struct rpc_metadata *m = &spec->metadata[i];

@@ -191,6 +191,31 @@ static void ask(struct seen *s, size_t n, int32_t size)
     CHECK(rpc_call_send(s->call, &req.base, NULL) == 0);
 }
 
+/* What the service was sent first of that name: it says it. */
+static char said_metadata[16];
+
+static void keep_metadata(struct seen *s)
+{
+    const char *value = rpc_call_metadata(s->call, "x-grpc-test-echo-initial");
+    (void)snprintf(said_metadata, sizeof said_metadata, "%s", value ? value : "");
+}
+
+static void test_a_call_s_own_metadata_goes_instead_of_the_channel_s(void **state)
+{
+    static const char *const name = "x-grpc-test-echo-initial";
+    struct world *w = *state;
+    struct rpc_metadata other = {"x-other", "o"}, own = {name, "own"};
+    const struct rpc_metadata *pairs[] = {&other, &own, &other};
+    for (size_t i = 0; i < CL_COUNT(pairs); i++) {
+        struct seen s = {.then = keep_metadata};
+        CHECK(rpc_channel_set_metadata(w->channel, name, "channel's", NULL) == 0);
+        start_unary(w, &s, 1, (struct rpc_call_spec){.metadata = pairs[i], .n_metadata = 1});
+        RUN_UNTIL(w, s.ends == 1);
+        CHECK(s.ok && s.messages == 1);
+        assert_string_equal(said_metadata, pairs[i] == &own ? "own" : "channel's");
+    }
+}
+
 static void test_unary_waits_for_the_connection_and_answers(void **state)
 {
     struct world *w = *state;
@@ -690,6 +715,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_one_call_goes_after_another),
         T(test_who_goes_after_a_call_that_ends_waits_no_longer),
+        T(test_a_call_s_own_metadata_goes_instead_of_the_channel_s),
         T(test_unary_waits_for_the_connection_and_answers),
         T(test_client_stream_is_summed),
         T(test_bidi_ping_pong),
