@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "cli/client.h"
 #include "cli/paths.h"
+#include "observability/traceparent.h"
 #include "proto/copy.h"
 #include "rpc/targets.h"
 #include "rpc/tls.h"
@@ -128,6 +129,15 @@ static void on_state(void *arg, const struct cl_err *err)
     c->was_up = c->was_up || !err;
 }
 
+/* The trace that we were started in (OpenTelemetry: context by the environment). */
+static int take_trace(struct client *c, struct cl_err *err)
+{
+    char trace[TRACEPARENT_TEXT];
+    if (!traceparent_read(getenv("TRACEPARENT"), trace))
+        return 0;
+    return rpc_channel_set_metadata(c->channel, "traceparent", trace, err);
+}
+
 static int open_channel(struct client *c, const char *key, struct cl_err *err)
 {
     char bearer[KEY_TEXT + 16];
@@ -135,6 +145,8 @@ static int open_channel(struct client *c, const char *key, struct cl_err *err)
         rpc_channel_new(c->loop, c->endpoint, c->tls, &c->channel, err) < 0)
         return -1;
     rpc_channel_on_state(c->channel, on_state, c);
+    if (take_trace(c, err) < 0)
+        return -1;
     if (!key[0])
         return 0;
     (void)snprintf(bearer, sizeof bearer, "Bearer %s", key);

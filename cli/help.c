@@ -23,7 +23,9 @@ void help_all(const struct cli_table *t)
         "HOST:PORT;\n"
         "all of several schedulers that stand by for one another, as in a:7443,b:7443), "
         "CLOCHE_API_KEY or\n"
-        "CLOCHE_KEY_FILE, CLOCHE_CA, CLOCHE_STATE_DIR, CLOCHE_RUN_DIR.\n");
+        "CLOCHE_KEY_FILE, CLOCHE_CA, CLOCHE_STATE_DIR, CLOCHE_RUN_DIR; TRACEPARENT (W3C Trace "
+        "Context: the\n"
+        "trace that the command belongs to).\n");
 }
 
 static void print_option(const struct arg_opt *o)
