@@ -9,35 +9,36 @@
 
 static const struct {
     const char *name;
-    bool once; /* twice is an attack on whoever reads the other one */
+    enum http_again again;
 } known[FIELD_NR] = {
-    [FIELD_HOST] = {"host", true},
-    [FIELD_ORIGIN] = {"origin", true},
-    [FIELD_AUTHORIZATION] = {"authorization", true},
-    [FIELD_CONTENT_TYPE] = {"content-type", true},
-    [FIELD_ACCEPT] = {"accept", false},
-    [FIELD_EXPECT] = {"expect", true},
-    [FIELD_MCP_VERSION] = {"mcp-protocol-version", true},
-    [FIELD_MCP_METHOD] = {"mcp-method", true},
-    [FIELD_MCP_NAME] = {"mcp-name", true},
-    [FIELD_MCP_SESSION] = {"mcp-session-id", true},
-    [FIELD_API_KEY] = {"x-api-key", true},
-    [FIELD_ACCESS_TOKEN] = {"x-access-token", true},
-    [FIELD_TRAFFIC_TOKEN] = {"e2b-traffic-access-token", true},
-    [FIELD_SANDBOX_ID] = {"e2b-sandbox-id", true},
-    [FIELD_SANDBOX_PORT] = {"e2b-sandbox-port", true},
-    [FIELD_CONNECT_TIMEOUT] = {"connect-timeout-ms", true},
-    [FIELD_KEEPALIVE] = {"keepalive-ping-interval", true},
-    [FIELD_CONTENT_ENCODING] = {"content-encoding", true},
-    [FIELD_IDEMPOTENCY] = {"idempotency-key", true},
+    [FIELD_HOST] = {"host", AGAIN_BAD},
+    [FIELD_ORIGIN] = {"origin", AGAIN_BAD},
+    [FIELD_AUTHORIZATION] = {"authorization", AGAIN_BAD},
+    [FIELD_CONTENT_TYPE] = {"content-type", AGAIN_BAD},
+    [FIELD_ACCEPT] = {"accept", AGAIN_LAST},
+    [FIELD_EXPECT] = {"expect", AGAIN_BAD},
+    [FIELD_MCP_VERSION] = {"mcp-protocol-version", AGAIN_BAD},
+    [FIELD_MCP_METHOD] = {"mcp-method", AGAIN_BAD},
+    [FIELD_MCP_NAME] = {"mcp-name", AGAIN_BAD},
+    [FIELD_MCP_SESSION] = {"mcp-session-id", AGAIN_BAD},
+    [FIELD_API_KEY] = {"x-api-key", AGAIN_BAD},
+    [FIELD_ACCESS_TOKEN] = {"x-access-token", AGAIN_BAD},
+    [FIELD_TRAFFIC_TOKEN] = {"e2b-traffic-access-token", AGAIN_BAD},
+    [FIELD_SANDBOX_ID] = {"e2b-sandbox-id", AGAIN_BAD},
+    [FIELD_SANDBOX_PORT] = {"e2b-sandbox-port", AGAIN_BAD},
+    [FIELD_CONNECT_TIMEOUT] = {"connect-timeout-ms", AGAIN_BAD},
+    [FIELD_KEEPALIVE] = {"keepalive-ping-interval", AGAIN_BAD},
+    [FIELD_CONTENT_ENCODING] = {"content-encoding", AGAIN_BAD},
+    [FIELD_IDEMPOTENCY] = {"idempotency-key", AGAIN_BAD},
+    [FIELD_TRACEPARENT] = {"traceparent", AGAIN_NONE}, /* W3C Trace Context, section 3.2.1 */
 };
 
-enum http_field http_field_find(const char *name, size_t n, bool *ret_once)
+enum http_field http_field_find(const char *name, size_t n, enum http_again *ret_again)
 {
     for (size_t i = 0; i < FIELD_NR; i++) {
         if (strlen(known[i].name) != n || strncasecmp(name, known[i].name, n) != 0)
             continue;
-        *ret_once = known[i].once;
+        *ret_again = known[i].again;
         return (enum http_field)i;
     }
     return FIELD_NR;
@@ -209,8 +210,8 @@ static int on_value(llhttp_t *ll, const char *at, size_t n)
 static int on_value_done(llhttp_t *ll)
 {
     struct http_parser *p = of(ll);
-    bool once = false;
-    enum http_field f = http_field_find(p->name, p->name_n, &once);
+    enum http_again again = AGAIN_LAST;
+    enum http_field f = http_field_find(p->name, p->name_n, &again);
     p->name_n = 0;
     if (p->head_done)
         return 0;
@@ -218,8 +219,10 @@ static int on_value_done(llhttp_t *ll)
         p->head.len = p->value_at; /* not ours: its bytes are counted, not kept */
         return 0;
     }
-    if (p->at[f] != SIZE_MAX && once)
+    if (p->at[f] != SIZE_MAX && again == AGAIN_BAD)
         return bad(p, 400);
+    if (p->at[f] != SIZE_MAX && again == AGAIN_NONE)
+        p->head.len = p->value_at;
     p->at[f] = p->value_at;
     while (p->head.len > p->value_at && strchr(" \t", p->head.data[p->head.len - 1]))
         p->head.len--;

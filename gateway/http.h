@@ -1,7 +1,8 @@
 /* gateway/http.h - one HTTP/1.1 request at a time, out of the bytes of a connection.
  *
  * llhttp parses, strictly; this collects what the gateway looks at, within limits, and refuses
- * what could be read in two ways: a header of ours that comes twice, a target that is no path.
+ * what could be read in two ways: a header of ours that comes twice (but see http_again), a target
+ * that is no path.
  * Owns:    the parser and the request's text and body, until the next http_parser_reset().
  * Thread:  its connection's.  Pure: bytes in, a request or a status out.
  * Source:  RFC 9112, RFC 9110.
@@ -45,7 +46,15 @@ enum http_field {
     FIELD_KEEPALIVE,
     FIELD_CONTENT_ENCODING,
     FIELD_IDEMPOTENCY,
+    FIELD_TRACEPARENT,
     FIELD_NR
+};
+
+/* What a field means that comes again. */
+enum http_again {
+    AGAIN_LAST = 1, /* the last one counts */
+    AGAIN_BAD,      /* 400: it is an attack on whoever reads the other one */
+    AGAIN_NONE,     /* none of them does: the value is "" */
 };
 
 enum http_verb { VERB_OTHER, VERB_GET, VERB_POST, VERB_PUT, VERB_DELETE };
@@ -62,9 +71,9 @@ struct http_request {
     bool wants_continue; /* the client waits for 100 Continue before it sends the body */
 };
 
-/* What both versions of HTTP do alike.  Which field is this (FIELD_NR: none of ours), and may it
- * come only once? */
-enum http_field http_field_find(const char *name, size_t n, bool *ret_once);
+/* What both versions of HTTP do alike.  Which field is this (FIELD_NR: none of ours), and what if
+ * it comes again? */
+enum http_field http_field_find(const char *name, size_t n, enum http_again *ret_again);
 /* Has the value no control character but HTAB (RFC 9110 section 5.5)? */
 bool http_value_is_clean(const char *at, size_t n);
 /* The path of a target without its query; 0, or the status to answer with. */

@@ -130,8 +130,8 @@ static void length(struct http2_request *r, const char *value, size_t n)
 static void regular(struct http2_request *r, const char *name, size_t n, const char *value,
                     size_t value_n)
 {
-    bool once = false;
-    enum http_field f = http_field_find(name, n, &once);
+    enum http_again again = AGAIN_LAST;
+    enum http_field f = http_field_find(name, n, &again);
     count_field(r, n, value_n);
     if (r->status)
         return;
@@ -139,8 +139,10 @@ static void regular(struct http2_request *r, const char *name, size_t n, const c
         length(r, value, value_n);
     if (f == FIELD_HOST)
         host(r, value, value_n);
-    else if (f != FIELD_NR && r->at[f] != SIZE_MAX && once)
+    else if (f != FIELD_NR && r->at[f] != SIZE_MAX && again == AGAIN_BAD)
         refuse(r, 400);
+    else if (f != FIELD_NR && r->at[f] != SIZE_MAX && again == AGAIN_NONE)
+        keep(r, f, "", 0);
     else if (f != FIELD_NR)
         keep(r, f, value, value_n);
 }

@@ -107,6 +107,26 @@ static void test_fields_path_and_body(void **state)
     }
 }
 
+/* Of several traces none is meant, and the request is served all the same. */
+static void test_a_trace_that_comes_again_is_none(void **state)
+{
+    (void)state;
+    static const char *const said[] = {"a", "", ""};
+    char text[256];
+    int n = snprintf(text, sizeof text, HEAD);
+    for (size_t i = 0; i < CL_COUNT(said); i++) {
+        struct http_parser *p = NULL;
+        n += snprintf(text + n, sizeof text - (size_t)n, "Traceparent: a\r\n");
+        assert_int_equal(http_parser_new(&p, NULL), 0);
+        assert_int_equal(feed(p, text, (size_t)n, 1), STEP_MORE);
+        assert_int_equal(feed(p, "Mcp-Name: b\r\n\r\n", 16, 16), STEP_DONE);
+        assert_string_equal(http_parser_request(p)->fields[FIELD_TRACEPARENT], said[i]);
+        assert_string_equal(http_parser_request(p)->fields[FIELD_HOST], "localhost");
+        assert_string_equal(http_parser_request(p)->fields[FIELD_MCP_NAME], "b");
+        http_parser_free(p);
+    }
+}
+
 /* Trailers come when the fields have been handed out: they are counted and nothing more. */
 static void test_trailers_change_nothing(void **state)
 {
@@ -228,6 +248,7 @@ int main(void)
         cmocka_unit_test(test_requests_and_what_is_none),
         cmocka_unit_test(test_the_head_has_limits),
         cmocka_unit_test(test_fields_path_and_body),
+        cmocka_unit_test(test_a_trace_that_comes_again_is_none),
         cmocka_unit_test(test_trailers_change_nothing),
         cmocka_unit_test(test_the_next_request_starts_clean),
         cmocka_unit_test(test_a_client_that_waits_is_told_to_go_on),

@@ -88,6 +88,22 @@ static void test_what_is_read_in_two_ways_is_refused(void **state)
     assert_int_equal(with("content-length", "99999999999999999999999999", NULL, NULL), 413);
 }
 
+/* Of several traces none is meant, and the request is served all the same. */
+static void test_a_trace_that_comes_again_is_none(void **state)
+{
+    (void)state;
+    static const char *const said[] = {"a", "", ""};
+    struct http2_request r;
+    for (size_t n = 0; n < CL_COUNT(said); n++) {
+        begin(&r);
+        for (size_t i = 0; i <= n; i++)
+            field(&r, "traceparent", "a");
+        assert_int_equal(http2_request_head_done(&r), 0);
+        assert_string_equal(r.request.fields[FIELD_TRACEPARENT], said[n]);
+        http2_request_fini(&r);
+    }
+}
+
 static void test_a_value_holds_no_nul(void **state)
 {
     (void)state;
@@ -182,6 +198,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fields_path_and_body),
         cmocka_unit_test(test_what_is_read_in_two_ways_is_refused),
+        cmocka_unit_test(test_a_trace_that_comes_again_is_none),
         cmocka_unit_test(test_a_value_holds_no_nul),
         cmocka_unit_test(test_without_authority_host_counts),
         cmocka_unit_test(test_the_head_has_limits),
