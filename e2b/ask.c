@@ -62,14 +62,15 @@ void e2b_asks_drop(struct e2b_call *c)
 static int open_rpc(struct e2b_call *c, struct open_ask *a, struct cl_err *err)
 {
     static const struct rpc_client_events events = {on_message, on_drain, on_end};
-    struct rpc_metadata bearer = {"authorization", c->grant->credential};
+    struct rpc_metadata pairs[] = {{"authorization", c->grant->credential},
+                                   {"traceparent", c->trace}};
     struct rpc_call_spec spec = {
         .path = a->spec.method->path,
         .out = a->spec.method->out,
         .deadline_ns = cl_now_ns() + (a->spec.timeout_ns ? a->spec.timeout_ns : E2B_ASK_NS),
         .fail_fast = true,
-        .metadata = &bearer,
-        .n_metadata = 1};
+        .metadata = pairs,
+        .n_metadata = c->trace[0] ? 2 : 1};
     return rpc_channel_call(rpc_pool_pick(c->server->conf.pool), &spec, &events, a, &a->rpc, err);
 }
 

@@ -450,6 +450,7 @@ int e2b_call_new(struct e2b_server *s, const struct e2b_request *in,
     c->transport = transport;
     c->arg = arg;
     c->in = *in;
+    (void)traceparent_read(in->traceparent, c->trace);
     c->grant = grant;
     cl_list_push(&s->calls, &c->link);
     s->n_calls++;

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "e2b/route.h"
 #include "mcp/json.h"
+#include "observability/traceparent.h"
 
 enum {
     E2B_ASKS_MAX = 4,          /* gRPC calls of one call at a time */
@@ -48,10 +49,11 @@ struct e2b_call {
     void *arg;
     struct e2b_request in;
     const struct e2b_route *route;
-    char id[E2B_ID_MAX];     /* of the path */
-    struct e2b_grant *grant; /* owned; its sandbox is "" on the control plane */
-    const char *user;        /* in the guest: static */
-    json_t *body;            /* owned; NULL = none */
+    char id[E2B_ID_MAX];          /* of the path */
+    struct e2b_grant *grant;      /* owned; its sandbox is "" on the control plane */
+    const char *user;             /* in the guest: static */
+    char trace[TRACEPARENT_TEXT]; /* of all that it asks; "" = none */
+    json_t *body;                 /* owned; NULL = none */
     struct cl_list asks;
     size_t n_asks;
     struct rpc_call *paused; /* the channel's: not read until the client has */

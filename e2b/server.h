@@ -61,7 +61,8 @@ struct e2b_request {
     const char *connect_timeout, *keepalive; /* Connect-Timeout-Ms, Keepalive-Ping-Interval */
     const char *content_type, *content_encoding;
     const char *idempotency_key;
-    const char *body; /* whole; of an upload NULL: e2b_call_body() hands it over */
+    const char *traceparent; /* passed on when it is one */
+    const char *body;        /* whole; of an upload NULL: e2b_call_body() hands it over */
     size_t n;
     bool can_stream;
 };

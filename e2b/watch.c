@@ -266,13 +266,14 @@ static int open_rpc(struct e2b_call *c, struct watcher *w, struct cl_err *err)
 {
     static const struct rpc_client_events events = {.on_message = on_watcher_message,
                                                     .on_end = on_watcher_end};
-    struct rpc_metadata bearer = {"authorization", c->grant->credential};
+    struct rpc_metadata pairs[] = {{"authorization", c->grant->credential},
+                                   {"traceparent", c->trace}};
     struct rpc_call_spec spec = {.path = watch_m.path,
                                  .out = watch_m.out,
                                  .deadline_ns = cl_now_ns() + E2B_LIFE_NS,
                                  .fail_fast = true,
-                                 .metadata = &bearer,
-                                 .n_metadata = 1};
+                                 .metadata = pairs,
+                                 .n_metadata = c->trace[0] ? 2 : 1};
     Cloche__V1__FileServiceWatchRequest m;
     fill(&m, c, w->path);
     if (rpc_channel_call(rpc_pool_pick(c->server->conf.pool), &spec, &events, w, &w->rpc, err) < 0)

@@ -76,6 +76,7 @@ void exchange_take_web(struct exchange *x, const struct http_request *r)
                              .content_type = f[FIELD_CONTENT_TYPE],
                              .content_encoding = f[FIELD_CONTENT_ENCODING],
                              .connect_timeout = f[FIELD_CONNECT_TIMEOUT],
+                             .traceparent = f[FIELD_TRACEPARENT],
                              .body = r->body,
                              .n = r->n,
                              .can_stream = !r->is_1_0};
@@ -104,6 +105,7 @@ void exchange_take_e2b(struct exchange *x, const struct http_request *r)
                              .content_type = f[FIELD_CONTENT_TYPE],
                              .content_encoding = f[FIELD_CONTENT_ENCODING],
                              .idempotency_key = f[FIELD_IDEMPOTENCY],
+                             .traceparent = f[FIELD_TRACEPARENT],
                              .body = r->body,
                              .n = r->n,
                              .can_stream = !r->is_1_0};

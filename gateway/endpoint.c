@@ -158,5 +158,6 @@ struct mcp_headers endpoint_headers(const struct http_request *r)
     return (struct mcp_headers){.version = r->fields[FIELD_MCP_VERSION],
                                 .method = r->fields[FIELD_MCP_METHOD],
                                 .name = r->fields[FIELD_MCP_NAME],
-                                .session = r->fields[FIELD_MCP_SESSION]};
+                                .session = r->fields[FIELD_MCP_SESSION],
+                                .traceparent = r->fields[FIELD_TRACEPARENT]};
 }

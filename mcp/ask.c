@@ -69,14 +69,19 @@ void mcp_asks_drop(struct mcp_call *c)
 static int open_ask(struct mcp_call *c, struct mcp_ask *a, struct cl_err *err)
 {
     static const struct rpc_client_events events = {on_message, on_drain, on_end};
-    struct rpc_metadata bearer = {"authorization", c->credential};
+    struct rpc_metadata pairs[2];
+    size_t n = 0;
+    if (c->credential)
+        pairs[n++] = (struct rpc_metadata){"authorization", c->credential};
+    if (c->trace[0])
+        pairs[n++] = (struct rpc_metadata){"traceparent", c->trace};
     struct rpc_call_spec spec = {
         .path = a->spec.method->path,
         .out = a->spec.method->out,
         .deadline_ns = cl_now_ns() + (a->spec.timeout_ns ? a->spec.timeout_ns : MCP_ASK_NS),
         .fail_fast = true,
-        .metadata = &bearer,
-        .n_metadata = c->credential ? 1 : 0};
+        .metadata = pairs,
+        .n_metadata = n};
     const struct mcp_server_conf *conf = &c->server->conf;
     struct rpc_channel *channel = conf->pool ? rpc_pool_pick(conf->pool) : conf->channel;
     return rpc_channel_call(channel, &spec, &events, a, &a->rpc, err);

@@ -78,6 +78,7 @@ int mcp_call_new(struct mcp_server *s, const struct mcp_incoming *in,
     c->in = *in;
     c->is_stdio = !in->headers;
     c->credential = in->credential ? cl_strdup(in->credential) : NULL;
+    mcp_trace_find(&c->msg, in->headers, c->trace); /* for what is asked before the text is read */
     c->started_ns = cl_now_ns();
     (void)snprintf(c->progress_text, sizeof c->progress_text, "working");
     cl_list_push(&s->calls, &c->link);
@@ -124,6 +125,14 @@ static bool is_crowded(const struct mcp_call *c)
     return n > MCP_CALLS_OF_PRINCIPAL;
 }
 
+static int read_message(struct mcp_call *c, struct mcp_refusal *why)
+{
+    if (mcp_message_parse(c->in.text, c->in.n, &c->msg, why) < 0)
+        return -1;
+    mcp_trace_find(&c->msg, c->in.headers, c->trace);
+    return c->msg.kind == MCP_RESPONSE ? 0 : mcp_era_check(&c->msg, c->in.headers, &c->era, why);
+}
+
 static void on_known(struct mcp_call *c)
 {
     struct mcp_refusal why = {0};
@@ -138,9 +147,7 @@ static void on_known(struct mcp_call *c)
         (void)mcp_refuse(&why, 429, MCP_E_INTERNAL, "more than %d calls of this credential at once",
                          MCP_CALLS_OF_PRINCIPAL);
         mcp_refused(c, &why);
-    } else if (mcp_message_parse(c->in.text, c->in.n, &c->msg, &why) < 0 ||
-               (c->msg.kind != MCP_RESPONSE &&
-                mcp_era_check(&c->msg, c->in.headers, &c->era, &why) < 0)) {
+    } else if (read_message(c, &why) < 0) {
         mcp_refused(c, &why);
     } else if (c->msg.kind == MCP_RESPONSE) { /* the product never asks a client anything */
         if (c->server->conf.extra && c->server->conf.extra->on_response)
@@ -160,8 +167,7 @@ static void on_known_stdio(struct mcp_call *c)
 static void run_stdio(struct mcp_call *c)
 {
     struct mcp_refusal why = {0};
-    if (mcp_message_parse(c->in.text, c->in.n, &c->msg, &why) < 0 ||
-        (c->msg.kind != MCP_RESPONSE && mcp_era_check(&c->msg, NULL, &c->era, &why) < 0))
+    if (read_message(c, &why) < 0)
         mcp_refused(c, &why);
     else if (c->msg.kind == MCP_RESPONSE)
         mcp_bare(c, &(struct mcp_reply){.http = 202});

@@ -58,8 +58,9 @@ struct mcp_call {
     const struct mcp_transport *transport; /* NULL once the client left */
     void *transport_arg;
     struct mcp_incoming in;
-    struct mcp_message msg; /* owned */
-    char *credential;       /* owned; NULL = the channel's own */
+    struct mcp_message msg;       /* owned */
+    char *credential;             /* owned; NULL = the channel's own */
+    char trace[TRACEPARENT_TEXT]; /* of all that it asks; "" = none, or the channel's own */
     struct mcp_who who;
     enum mcp_era era;
     char session[MCP_SESSION_TEXT];     /* "" = none */

@@ -74,6 +74,13 @@ void mcp_message_fini(struct mcp_message *m)
     *m = (struct mcp_message){0};
 }
 
+void mcp_trace_find(const struct mcp_message *m, const struct mcp_headers *headers,
+                    char out[static TRACEPARENT_TEXT])
+{
+    if (!traceparent_read(mcp_json_text(m->meta, "traceparent"), out))
+        (void)traceparent_read(headers ? headers->traceparent : NULL, out);
+}
+
 /* --- eras ---------------------------------------------------------------------------------------
  */
 

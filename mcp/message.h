@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "mcp/json.h"
+#include "observability/traceparent.h"
 
 #define MCP_MODERN_VERSION "2026-07-28"
 #define MCP_LEGACY_VERSION "2025-11-25" /* the newest with sessions */
@@ -48,6 +49,7 @@ struct mcp_headers {
     const char *method;  /* Mcp-Method */
     const char *name;    /* Mcp-Name, decoded */
     const char *session; /* Mcp-Session-Id */
+    const char *traceparent;
 };
 
 /* Why a request is not served.  `data` is owned by whoever has the refusal. */
@@ -68,6 +70,10 @@ void mcp_message_fini(struct mcp_message *m);
 int mcp_era_check(const struct mcp_message *m, const struct mcp_headers *headers,
                   enum mcp_era *ret_era, struct mcp_refusal *ret_why) CL_MUST;
 
+/* The trace that the request belongs to: params._meta.traceparent (SEP-414), else the header's; ""
+ * = none. */
+void mcp_trace_find(const struct mcp_message *m, const struct mcp_headers *headers,
+                    char out[static TRACEPARENT_TEXT]);
 bool mcp_version_is_legacy(const char *version);
 /* The versions of server/discover, newest first; a new array. */
 json_t *mcp_versions(void);

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/mem.h"
+#include "observability/traceparent.h"
 #include "proto/unpack.h"
 #include "web/codec.h"
 #include "web/connect.h"
@@ -283,7 +284,9 @@ static int read_timeout(const struct web_call *c, uint64_t *ret_ns, struct cl_er
 static int open_rpc(struct web_call *c, struct cl_err *err)
 {
     static const struct rpc_client_events events = {on_message, NULL, on_end};
-    struct rpc_metadata bearer = {"authorization", c->in.authorization};
+    char trace[TRACEPARENT_TEXT];
+    bool is_traced = traceparent_read(c->in.traceparent, trace);
+    struct rpc_metadata pairs[] = {{"authorization", c->in.authorization}, {"traceparent", trace}};
     uint64_t ns = 0;
     if (read_timeout(c, &ns, err) < 0)
         return -1;
@@ -291,8 +294,8 @@ static int open_rpc(struct web_call *c, struct cl_err *err)
                                  .out = c->method.out,
                                  .deadline_ns = cl_now_ns() + ns,
                                  .fail_fast = true,
-                                 .metadata = &bearer,
-                                 .n_metadata = 1};
+                                 .metadata = pairs,
+                                 .n_metadata = is_traced ? 2 : 1};
     return rpc_channel_call(rpc_pool_pick(c->server->conf.pool), &spec, &events, c, &c->rpc, err);
 }
 

@@ -48,6 +48,7 @@ struct web_request {
     const char *authorization;
     const char *content_type, *content_encoding;
     const char *connect_timeout; /* Connect-Timeout-Ms */
+    const char *traceparent;     /* passed on when it is one */
     const char *body;
     size_t n;
     bool can_stream;

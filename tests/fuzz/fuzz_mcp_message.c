@@ -29,7 +29,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int rc = mcp_message_parse((const char *)data, size, &m, &why);
     CL_ASSERT((rc == 0) == (why.code == 0));
     if (rc == 0 && m.kind != MCP_RESPONSE) {
-        struct mcp_headers headers = {MCP_MODERN_VERSION, m.method, name, name};
+        struct mcp_headers headers = {MCP_MODERN_VERSION, m.method, name, name, name};
+        char trace[TRACEPARENT_TEXT];
+        mcp_trace_find(&m, &headers, trace);
         check(&m, NULL);
         check(&m, &headers);
         headers.version = name;

@@ -1,5 +1,5 @@
-"""A scheduler without workers: PortService, SandboxService, SnapshotService, TemplateService, FileService and CodeService as
-the gateway sees them, over real gRPC.
+"""A scheduler without workers: PortService, SandboxService, SnapshotService, TemplateService, TenantService, FileService and
+CodeService as the gateway sees them, over real gRPC.
 
 A port of the sandbox is the same port of 127.0.0.1, where a `Guest` listens and answers as the test says.  Connect and
 CreateLink judge the credential; what they were asked stands in `connects` and `links`.  Every Fork is made, unless
@@ -10,6 +10,7 @@ Files that are written stand in `writes`, folders in `folders`; `on_write(write,
 each folder, and may say something else, or wait.
 Folders that are watched stand in `watches`, and tell what the test says.
 Cells that were asked for stand in `cells`, and end at once; `on_cell(request, context)` may say something else.
+Every call, with its metadata, stands in `heard`.
 """
 import concurrent.futures
 import contextlib
@@ -124,6 +125,17 @@ class Write:
         return self.sum.hexdigest()
 
 
+class Ear(grpc.ServerInterceptor):
+    """Each call: (method, [metadata])"""
+
+    def __init__(self):
+        self.heard = []
+
+    def intercept_service(self, continuation, handler_call_details):
+        self.heard.append((handler_call_details.method, list(handler_call_details.invocation_metadata)))
+        return continuation(handler_call_details)
+
+
 class Scheduler:
     def __init__(self, folder):
         self.connects, self.links, self.creates, self.paths, self.forks, self.kills = [], [], [], [], [], []
@@ -132,7 +144,9 @@ class Scheduler:
         self.writes, self.folders, self.on_write, self.on_folder = [], [], None, None
         self.cells, self.on_cell, self.watches = [], None, []
         self.target = f"unix:{folder}/api.sock"
-        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(700))
+        ear = Ear()
+        self.heard = ear.heard
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(700), interceptors=(ear,))
         unary, both = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
         many, stream = grpc.stream_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
 
@@ -155,6 +169,8 @@ class Scheduler:
             grpc.method_handlers_generic_handler("cloche.v1.CodeService", {
                 "RunCode": stream(self.run_code, pb.RunCodeRequest.FromString, text),
                 "ListContexts": unary(self.list_contexts, pb.ListContextsRequest.FromString, text)}),
+            grpc.method_handlers_generic_handler("cloche.v1.TenantService", {
+                "WhoAmI": unary(self.who_am_i, pb.WhoAmIRequest.FromString, text)}),
             grpc.method_handlers_generic_handler("cloche.v1.TemplateService", {
                 "Get": unary(self.get_template, pb.TemplateServiceGetRequest.FromString, text)}),
             grpc.method_handlers_generic_handler("cloche.v1.SnapshotService", {
@@ -324,7 +340,10 @@ class Scheduler:
     def list_contexts(self, _m, _context):
         return pb.ListContextsResponse(contexts=[pb.CodeContext(id="python", state=pb.CONTEXT_STATE_BUSY)])
 
-    # --- TemplateService and SnapshotService
+    # --- TenantService, TemplateService and SnapshotService
+
+    def who_am_i(self, _m, _context):
+        return pb.WhoAmIResponse(tenant="t", subject="s", key_id="0123456789abcdef", scopes=["run"])
 
     def hear(self, method, m, context):
         self.asked.append((method, m))

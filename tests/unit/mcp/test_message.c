@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
+
 #include "base/mem.h"
 #include "mcp/message.h"
 
@@ -133,6 +135,38 @@ static void test_the_era_is_said_by_each_request(void **state)
     era(CALL("," META_("2026-07-28")), &h, MCP_E_HEADER, 0);
 }
 
+#define TRACE(digit) "00-" digit "bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+static void trace(const char *meta, const struct mcp_headers *h, const char *want)
+{
+    char text[512], got[TRACEPARENT_TEXT] = "x";
+    struct mcp_message m;
+    struct mcp_refusal why;
+    (void)snprintf(text, sizeof text, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"x\"%s}", meta);
+    assert_int_equal(parse(text, &m, &why), 0);
+    mcp_trace_find(&m, h, got);
+    assert_string_equal(got, want);
+    mcp_message_fini(&m);
+}
+#define TRACE_OF(value) ",\"params\":{\"_meta\":{\"traceparent\":" value "}}"
+
+static void test_a_trace_in_meta_comes_before_the_headers(void **state)
+{
+    (void)state;
+    struct mcp_headers none = {0}, bad = {.traceparent = "x"}, h = {.traceparent = TRACE("a")};
+    trace("", NULL, "");
+    trace("", &none, "");
+    trace("", &bad, "");
+    trace("", &h, TRACE("a"));
+    trace(",\"params\":{\"_meta\":{}}", &h, TRACE("a"));
+    trace(TRACE_OF("\"" TRACE("4") "\""), NULL, TRACE("4"));
+    trace(TRACE_OF("\"" TRACE("4") "\""), &h, TRACE("4"));
+    trace(TRACE_OF("\"" TRACE("4") "\""), &bad, TRACE("4"));
+    trace(TRACE_OF("\"x\""), &h, TRACE("a")); /* as if it had not come */
+    trace(TRACE_OF("7"), &h, TRACE("a"));
+    trace(TRACE_OF("\"" TRACE("4") "\\u0000\""), NULL, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +174,7 @@ int main(void)
         cmocka_unit_test(test_json_is_strict),
         cmocka_unit_test(test_the_envelope),
         cmocka_unit_test(test_the_era_is_said_by_each_request),
+        cmocka_unit_test(test_a_trace_in_meta_comes_before_the_headers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
