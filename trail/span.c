@@ -165,6 +165,11 @@ void span_end(json_t *span, const char *ts)
     json_decref(now);
 }
 
+size_t span_size(const json_t *of)
+{
+    return json_dumpb(of, NULL, 0, JSON_COMPACT);
+}
+
 bool span_is_one(const json_t *span)
 {
     return json_is_string(json_object_get(span, "spanId")) &&

@@ -41,6 +41,9 @@ void span_end(json_t *span, const char *ts);
 /* Is it one, as far as the above need? */
 bool span_is_one(const json_t *span);
 
+/* How long a span or event is as text. */
+size_t span_size(const json_t *of);
+
 /* An event, the caller's, and how many a span has. */
 json_t *span_event(const char *name, const char *ts);
 size_t span_events(const json_t *span);

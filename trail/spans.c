@@ -2,8 +2,8 @@
  *
  * What is open is kept as JSON, in the shape in which it is sent: a unit is
  *   {"trace": ID, "sampled": BOOL, "self": SPAN or null, "open": {KEY: SPAN}}
- * A span that its caller does not sample is in no trace, and dropped at its end.  A cell's has its
- * context beside it as long as it is open.
+ * A span that its caller does not sample is in no trace, and dropped at its end.  As long as one is
+ * open it has what it takes of our room in `bytes`, and a cell its `context`.
  */
 #include "trail/spans.h"
 
@@ -21,7 +21,7 @@ enum { SAMPLED = 1, KEY = 200 };
 struct spans {
     json_t *units; /* owned: id -> unit */
     json_t *done;  /* owned: spans */
-    size_t n_events;
+    size_t bytes;  /* of what is open, as text */
     uint64_t left_out;
     char ts[CL_RFC3339_LEN]; /* the newest */
 };
@@ -104,30 +104,45 @@ static void put_in_callers(const struct fact *f, json_t *span)
     }
 }
 
-static void count_out(struct spans *s, size_t events)
+static size_t bytes_of(const json_t *span)
 {
-    s->n_events -= CL_MIN(events, s->n_events);
+    return (size_t)json_integer_value(json_object_get(span, "bytes"));
 }
 
-/* It is owned by the unit then, until it ends; NULL when it is left out. */
-static json_t *open_span(const struct fact *f, const char *key, enum span_kind kind,
-                         const char *name)
+static bool take_room(struct spans *s, json_t *span, size_t n)
 {
-    json_t *open = json_object_get(f->unit, "open");
-    if (json_object_size(open) >= SPANS_OPEN && !json_object_get(open, key)) {
-        f->s->left_out++;
-        return NULL;
+    if (n > SPANS_BYTES - s->bytes)
+        return false;
+    s->bytes += n;
+    return json_object_set_new(span, "bytes", json_integer((json_int_t)(bytes_of(span) + n))) == 0;
+}
+
+static void give_room(struct spans *s, const json_t *span)
+{
+    s->bytes -= CL_MIN(bytes_of(span), s->bytes);
+}
+
+/* It is the unit's from now on, or left out. */
+static void open_span(const struct fact *f, const char *key, json_t *span)
+{
+    json_t *open = json_object_get(f->unit, "open"), *before = json_object_get(open, key);
+    give_room(f->s, before);
+    if ((json_object_size(open) < SPANS_OPEN || before) && take_room(f->s, span, span_size(span))) {
+        (void)json_object_set_new(open, key, span);
+        return;
     }
-    count_out(f->s, span_events(json_object_get(open, key)));
-    json_t *span = new_span(f, key, kind, name);
-    return json_object_set_new(open, key, span) == 0 ? span : NULL;
+    (void)json_object_del(open, key);
+    json_decref(span);
+    f->s->left_out++;
 }
 
-static void open_units(const struct fact *f, const char *key, const char *name)
+static void open_units(const struct fact *f, const char *key)
 {
-    json_t *span = open_span(f, key, SPAN_INTERNAL, name);
-    if (span)
-        put_in_units(f, span);
+    json_t *span = new_span(f, key, SPAN_INTERNAL, key);
+    SPAN_SET(span, f->fields, {"worker", "cloche.worker"}, {"attempt", "cloche.attempt"},
+             {"lease", "cloche.lease"});
+    put_in_units(f, span);
+    open_span(f, key, span);
 }
 
 static json_t *find(const struct fact *f, const char *key)
@@ -138,8 +153,9 @@ static json_t *find(const struct fact *f, const char *key)
 static void finish(struct spans *s, json_t *span, const char *ts)
 {
     span_end(span, ts);
+    give_room(s, span);
     (void)json_object_del(span, "context");
-    count_out(s, span_events(span));
+    (void)json_object_del(span, "bytes");
     if (span_is_placed(span))
         (void)json_array_append(s->done, span);
 }
@@ -189,15 +205,16 @@ static json_t *event_of(const struct fact *f)
 
 static void add_event(const struct fact *f, json_t *span)
 {
-    if (!span || json_is_null(span))
+    if (!json_is_object(span))
         return;
-    if (span_events(span) < SPAN_EVENTS && f->s->n_events < SPANS_EVENTS) {
-        f->s->n_events++;
-        span_add_event(span, event_of(f));
-    } else {
-        f->s->left_out++;
-        span_drop_event(span);
+    json_t *event = span_events(span) < SPAN_EVENTS ? event_of(f) : NULL;
+    if (event && take_room(f->s, span, span_size(event))) {
+        span_add_event(span, event);
+        return;
     }
+    json_decref(event);
+    span_drop_event(span);
+    f->s->left_out++;
 }
 
 /* The span of the exec or cell that did it, else the unit's. */
@@ -226,28 +243,28 @@ static void on_admit(const struct fact *f)
     struct context c = context_of(f);
     span_name(name, str(f, "kind"), str(f, "template"));
     json_t *span = new_span(f, "unit", SPAN_SERVER, name);
-    if (!span)
-        return;
+    SPAN_SET(span, f->fields, {"argv", "process.command_args"}, {"template", "cloche.template"},
+             {"subject", "user.id"}, {"key", "cloche.key"}, {"fork_of", "cloche.fork_of"});
     if (c.trace[0])
         (void)json_object_set_new(f->unit, "trace", json_string(c.trace));
     (void)json_object_set_new(f->unit, "sampled", json_boolean(c.sampled));
-    count_out(f->s, span_events(json_object_get(f->unit, "self")));
-    (void)json_object_set_new(f->unit, "self", span);
-    SPAN_SET(span, f->fields, {"argv", "process.command_args"}, {"template", "cloche.template"},
-             {"subject", "user.id"}, {"key", "cloche.key"}, {"fork_of", "cloche.fork_of"});
     if (c.sampled)
         span_place(span, json_string_value(json_object_get(f->unit, "trace")), c.parent);
-    open_units(f, "queue", "queue");
+    give_room(f->s, json_object_get(f->unit, "self"));
+    if (take_room(f->s, span, span_size(span))) {
+        (void)json_object_set_new(f->unit, "self", span);
+    } else {
+        (void)json_object_set_new(f->unit, "self", json_null());
+        json_decref(span);
+        f->s->left_out++;
+    }
+    open_units(f, "queue");
 }
 
 static void on_dispatch(const struct fact *f)
 {
     close_span(f, "queue");
-    open_units(f, "start", "start");
-    json_t *span = find(f, "start");
-    if (span)
-        SPAN_SET(span, f->fields, {"worker", "cloche.worker"}, {"attempt", "cloche.attempt"},
-                 {"lease", "cloche.lease"});
+    open_units(f, "start");
 }
 
 static void on_unit_start(const struct fact *f)
@@ -262,7 +279,7 @@ static void on_requeue(const struct fact *f)
         span_fail(span, str(f, "reason"));
     close_span(f, "start");
     on_event(f);
-    open_units(f, "queue", "queue");
+    open_units(f, "queue");
 }
 
 static void on_vm_start(const struct fact *f)
@@ -324,13 +341,12 @@ static void on_exec_start(const struct fact *f)
     const char *path = json_string_value(json_array_get(json_object_get(f->fields, "argv"), 0));
     const char *base = path ? strrchr(path, '/') : NULL;
     span_name(name, "exec", base ? base + 1 : path ? path : "");
-    json_t *span = open_span(f, str(f, "exec"), SPAN_SERVER, name);
-    if (!span)
-        return;
+    json_t *span = new_span(f, str(f, "exec"), SPAN_SERVER, name);
     SPAN_SET(span, f->fields, {"argv", "process.command_args"},
              {"cwd", "process.working_directory"}, {"uid", "process.user.id"},
              {"exec", "cloche.exec"});
     put_in_callers(f, span);
+    open_span(f, str(f, "exec"), span);
 }
 
 static void on_exec_end(const struct fact *f)
@@ -348,13 +364,12 @@ static void on_code_run(const struct fact *f)
 {
     char name[SPAN_NAME];
     span_name(name, "code", str(f, "context"));
-    json_t *span = open_span(f, str(f, "cell"), SPAN_SERVER, name);
-    if (!span)
-        return;
-    (void)json_object_set_new(span, "context", json_string(str(f, "context")));
+    json_t *span = new_span(f, str(f, "cell"), SPAN_SERVER, name);
     SPAN_SET(span, f->fields, {"cell", "cloche.cell"}, {"context", "cloche.context"},
              {"bytes", "cloche.code_bytes"}, {"code_sha256", "cloche.code_sha256"});
+    (void)json_object_set_new(span, "context", json_string(str(f, "context")));
     put_in_callers(f, span);
+    open_span(f, str(f, "cell"), span);
 }
 
 static void on_code_end(const struct fact *f)
@@ -381,13 +396,12 @@ static void on_net_open(const struct fact *f)
     const char *to = str(f, "name")[0] ? str(f, "name") : str(f, "address");
     flow_key(f, key);
     span_name(name, str(f, "protocol"), to);
-    json_t *span = open_span(f, key, SPAN_CLIENT, name);
-    if (!span)
-        return;
+    json_t *span = new_span(f, key, SPAN_CLIENT, name);
     span_set_text(span, "server.address", to);
     SPAN_SET(span, f->fields, {"port", "server.port"}, {"protocol", "network.transport"},
              {"address", "network.peer.address"}, {"rule", "cloche.rule"});
     put_in_units(f, span);
+    open_span(f, key, span);
 }
 
 static void on_net_close(const struct fact *f)
@@ -405,12 +419,11 @@ static void on_port_open(const struct fact *f)
 {
     char name[SPAN_NAME];
     (void)snprintf(name, sizeof name, "port %" JSON_INTEGER_FORMAT, num(f, "port"));
-    json_t *span = open_span(f, str(f, "connection"), SPAN_SERVER, name);
-    if (!span)
-        return;
+    json_t *span = new_span(f, str(f, "connection"), SPAN_SERVER, name);
     SPAN_SET(span, f->fields, {"port", "server.port"}, {"connection", "cloche.connection"},
              {"link", "cloche.link"});
     put_in_units(f, span);
+    open_span(f, str(f, "connection"), span);
 }
 
 static void on_port_close(const struct fact *f)
@@ -427,7 +440,7 @@ static void on_port_close(const struct fact *f)
 
 static void on_pause(const struct fact *f)
 {
-    open_units(f, "paused", "paused");
+    open_units(f, "paused");
 }
 
 static void on_resume(const struct fact *f)
@@ -472,14 +485,14 @@ static const struct handler *handler_of(const char *event)
 /* --- feeding ------------------------------------------------------------------------------------
  */
 
-static size_t events_of_unit(const json_t *unit)
+static size_t bytes_of_unit(const json_t *unit)
 {
-    size_t n = span_events(json_object_get(unit, "self"));
+    size_t n = bytes_of(json_object_get(unit, "self"));
     const char *key;
     json_t *span;
     json_object_foreach(json_object_get(unit, "open"), key, span)
     {
-        n += span_events(span);
+        n += bytes_of(span);
     }
     return n;
 }
@@ -490,7 +503,7 @@ static void make_room(struct spans *s)
     void *oldest = json_object_iter(s->units);
     if (json_object_size(s->units) < SPANS_UNITS)
         return;
-    count_out(s, events_of_unit(json_object_iter_value(oldest)));
+    s->bytes -= CL_MIN(bytes_of_unit(json_object_iter_value(oldest)), s->bytes);
     s->left_out++;
     (void)json_object_del(s->units, json_object_iter_key(oldest));
 }
@@ -550,19 +563,30 @@ size_t spans_done(const struct spans *s)
     return json_array_size(s->done);
 }
 
+/* The first of `done` that fit, at least one; the others stay. */
+static json_t *first_done(struct spans *s)
+{
+    json_t *first = json_array(), *rest = json_array();
+    size_t i, bytes = 0;
+    json_t *span;
+    json_array_foreach(s->done, i, span)
+    {
+        bytes += span_size(span);
+        (void)json_array_append(i == 0 || bytes <= SPANS_TAKE_BYTES ? first : rest, span);
+    }
+    json_decref(s->done);
+    s->done = rest;
+    return first;
+}
+
 json_t *spans_take(struct spans *s)
 {
-    json_t *next = json_array();
-    if (!next || spans_done(s) == 0) {
-        json_decref(next);
+    if (spans_done(s) == 0)
         return NULL;
-    }
-    json_t *spans = s->done;
-    s->done = next;
     return json_pack("{s:[{s:{s:[{s:s, s:{s:s}}]}, s:[{s:{s:s, s:s}, s:o}]}]}", "resourceSpans",
                      "resource", "attributes", "key", "service.name", "value", "stringValue",
                      "cloche", "scopeSpans", "scope", "name", "cloche.audit", "version",
-                     CLOCHE_VERSION, "spans", spans);
+                     CLOCHE_VERSION, "spans", first_done(s));
 }
 
 uint64_t spans_left_out(const struct spans *s)
@@ -599,7 +623,7 @@ int spans_restore(struct spans *s, const json_t *state, struct cl_err *err)
     json_object_foreach((json_t *)(uintptr_t)state, id, unit)
     {
         ok = ok && is_unit(unit);
-        n += events_of_unit(unit);
+        n += bytes_of_unit(unit);
     }
     if (!ok)
         return cl_fail(err, CL_E_DATALOSS, 0, "what is open is no table of spans");
@@ -608,7 +632,7 @@ int spans_restore(struct spans *s, const json_t *state, struct cl_err *err)
         return cl_fail(err, CL_E_NOMEM, 0, "spans");
     json_decref(s->units);
     s->units = copy;
-    s->n_events = n;
+    s->bytes = CL_MIN(n, (size_t)SPANS_BYTES);
     return 0;
 }
 

@@ -14,12 +14,12 @@
  * Records come in the order of their time; of what began before the first one there is no span.
  *
  * Owns:    what is open, and what is done and was not taken.
- * Limits:  SPANS_UNITS at once (then the oldest goes), SPANS_OPEN open ones of each, SPAN_EVENTS of
- * a span, SPANS_EVENTS of all that are open: without them code in guests decides how much memory
- * this takes.  What is over is left out and counted. Thread:  any.  Pure; texts are user code's, in
- * JSON's escapes, at most SPAN_TEXT bytes each. Source:  OTLP 1.x,
- * opentelemetry/proto/trace/v1/trace.proto, in its JSON form; names of attributes are
- * OpenTelemetry's where it has one (process.*, server.*, network.*).
+ * Limits:  SPANS_UNITS at once (then the oldest goes), SPANS_OPEN open spans of each,
+ *          SPAN_EVENTS of a span, SPANS_BYTES of all that is open, as text: without them code in
+ *          guests decides how much memory this takes.  What is over is left out and counted.
+ * Thread:  any.  Pure; texts are user code's, as long as trail/span.h lets them be.
+ * Source:  OTLP 1.x, opentelemetry/proto/trace/v1/trace.proto, in its JSON form; names of
+ *          attributes are OpenTelemetry's where it has one (process.*, server.*, network.*).
  */
 #ifndef CL_TRAIL_SPANS_H
 #define CL_TRAIL_SPANS_H
@@ -36,8 +36,9 @@
 enum {
     SPANS_UNITS = 16384,
     SPANS_OPEN = 1024,
-    SPAN_EVENTS = 128,    /* OpenTelemetry's own limit */
-    SPANS_EVENTS = 65536, /* together */
+    SPAN_EVENTS = 128, /* OpenTelemetry's own limit */
+    SPANS_BYTES = 32 * 1024 * 1024,
+    SPANS_TAKE_BYTES = 4 * 1024 * 1024, /* collectors take 20 MiB */
 };
 
 struct spans;
@@ -57,9 +58,10 @@ void spans_cut(struct spans *s);
 
 /* How many are done and not taken. */
 size_t spans_done(const struct spans *s);
-/* They, as one ExportTraceServiceRequest; the caller's.  NULL without any, or without memory. */
+/* The first of them, SPANS_TAKE_BYTES or one, as an ExportTraceServiceRequest; the caller's.  NULL
+ * without any, or without memory. */
 json_t *spans_take(struct spans *s);
-/* Units, spans and events that were left out by the limits. */
+/* Units, spans and events that were left out because of the limits. */
 uint64_t spans_left_out(const struct spans *s);
 
 /* What is open, to go on with later; the caller's. */

@@ -357,6 +357,38 @@ static void test_code_in_guests_does_not_decide_how_much_this_takes(void **state
     json_decref(kept);
 }
 
+static void test_long_texts_do_not_either(void **state)
+{
+    (void)state;
+    enum { WORDS = 30, JOBS = SPANS_BYTES / WORDS / SPAN_TEXT + 100 };
+    char word[SPAN_TEXT + 1];
+    memset(word, 'x', SPAN_TEXT);
+    word[SPAN_TEXT] = '\0';
+    json_t *argv = json_array();
+    for (size_t i = 0; i < WORDS; i++)
+        (void)json_array_append_new(argv, json_string(word));
+    for (int i = 0; i < JOBS; i++) {
+        char id[32];
+        (void)snprintf(id, sizeof id, "job_%d", i);
+        json_t *fields = json_pack("{s:s, s:O, s:s}", "kind", "job", "argv", argv, "unit", id);
+        const struct spans_record r = {"tenant/a", "2026-01-02T03:04:05.000000Z", "unit.admit",
+                                       fields};
+        spans_feed(s, &r);
+        json_decref(fields);
+    }
+    json_decref(argv);
+    assert_true(spans_left_out(s) >= 50);
+    size_t sent = 0, requests = 0;
+    spans_cut(s);
+    for (json_t *some; (some = spans_take(s)) != NULL; json_decref(some), requests++) {
+        size_t n = json_dumpb(some, NULL, 0, JSON_COMPACT);
+        assert_true(n < SPANS_TAKE_BYTES + 1000);
+        sent += n;
+    }
+    assert_true(requests > SPANS_BYTES / SPANS_TAKE_BYTES - 1);
+    assert_true(sent < SPANS_BYTES + SPANS_BYTES / 8);
+}
+
 static void test_texts_are_cut_between_characters(void **state)
 {
     (void)state;
@@ -390,6 +422,7 @@ int main(void)
         TEST(test_of_what_began_before_there_is_none),
         TEST(test_other_streams_say_nothing),
         TEST(test_code_in_guests_does_not_decide_how_much_this_takes),
+        TEST(test_long_texts_do_not_either),
         TEST(test_texts_are_cut_between_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
