@@ -61,7 +61,7 @@ struct cli_opts {
     bool ocsf, is_copy;
     const char *rules;
     const char *dir, *expect_head, *public_key, *event, *unit, *since, *until, *stream, *severity,
-        *state_file;
+        *state_file, *to;
     uint64_t lines; /* audit, watch, top */
     bool once;      /* top */
     const char *sort;
@@ -101,6 +101,8 @@ extern const struct cli_command vm_commands[], top_commands[], dashboard_command
 extern const size_t vm_commands_n, top_commands_n, dashboard_commands_n;
 extern const struct cli_command mirror_commands[]; /* audit mirror */
 extern const size_t mirror_commands_n;
+extern const struct cli_command traces_commands[]; /* audit traces */
+extern const size_t traces_commands_n;
 
 /* `mcp` */
 extern const struct cli_command mcp_commands[];

@@ -93,6 +93,7 @@ int main(int argc, char **argv)
     add_rows(rows, &t.n, tenant_commands, tenant_commands_n);
     add_rows(rows, &t.n, audit_commands, audit_commands_n);
     add_rows(rows, &t.n, mirror_commands, mirror_commands_n);
+    add_rows(rows, &t.n, traces_commands, traces_commands_n);
     add_rows(rows, &t.n, host_commands, host_commands_n);
     add_rows(rows, &t.n, doctor_commands, doctor_commands_n);
     add_rows(rows, &t.n, fleet_commands, fleet_commands_n);
