@@ -53,11 +53,12 @@ step() { # step NAME COMMAND...: one check of its own
     fi
 }
 
+tools=
 if [ -z "$quick" ]; then
     say "packages"
     tools/packages.sh build run test
-    say "tools"
-    tools/test_tools.sh || say "some tools are missing: their tests are skipped"
+    tools/test_tools.sh >out/tools.log 2>&1 & # most of it waits for registries
+    tools=$!
 fi
 say "build (gcc, ASan and UBSan)"
 cmake --preset dev >out/build.log 2>&1 || { cat out/build.log; exit 1; }
@@ -134,6 +135,11 @@ suites() { # suites LABEL...: in one run of CTest, so that no processor waits fo
     echo "         $row"
 }
 jobs=${JOBS:-3} # four are 13 % faster on two processors, but some tests are in too much of a hurry for that
+if [ -n "$tools" ]; then
+    say "tools, which were fetched beside the build"
+    wait "$tools" || say "some tools are missing: their tests are skipped"
+    cat out/tools.log
+fi
 for kind in gate unit fuzz sim fault; do suites "$kind"; done
 step "images base python" is_built "$images" out/images.log
 code_image=

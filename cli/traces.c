@@ -26,9 +26,8 @@
 enum {
     STATE_VERSION = 1,
     STATE_MAX = 128 * 1024 * 1024,
-    DONE_MAX = 512,    /* then they are sent, though more is there to read */
-    WRITE_EVERY_S = 1, /* at most */
-    WRITE_SHARE = 20,  /* ... and no more than this part of the time */
+    DONE_MAX = 512,   /* then they are sent, though more is there to read */
+    WRITE_SHARE = 20, /* writing takes no more than this part of the time */
 };
 
 struct tracing {
@@ -64,7 +63,7 @@ static int write_state(struct tracing *t, struct cl_err *err)
     free(text);
     json_decref(root);
     uint64_t now = cl_now_ns();
-    t->write_at_ns = now + CL_MAX(WRITE_EVERY_S * CL_NS_PER_S, WRITE_SHARE * (now - began));
+    t->write_at_ns = now + WRITE_SHARE * (now - began);
     t->is_dirty = false;
     return rc;
 }

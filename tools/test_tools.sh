@@ -3,20 +3,21 @@
 #
 # usage: tools/test_tools.sh [DIR]      (default $CLOCHE_TEST_TOOLS, else out/tools)
 # Result: DIR/venv (grpcio, protobuf, mcp, e2b), DIR/node_modules (@grpc/grpc-js, @modelcontextprotocol/*, @connectrpc/*, e2b, playwright-core), DIR/bin (buf, ghz,
-# grpcurl, h2spec).  A part whose stamp matches its lines of the lock is left alone.  A part whose registry
+# grpcurl, h2spec, otlp_receiver: OpenTelemetry's, by tests/e2e/otlp_receiver).  A part whose stamp matches its lines of the lock is left alone.  A part whose registry
 # cannot be reached is reported; its tests are then skipped, and counted.  Exit 1 when a part is missing.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 case ${1:-} in --help | -h) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 dir=${1:-${CLOCHE_TEST_TOOLS:-$here/../out/tools}}
 lock=$here/versions.lock
+otlp=$here/../tests/e2e/otlp_receiver
 mkdir -p "$dir/bin"
 dir=$(cd "$dir" && pwd)
 failed=
 
 say() { echo "tools: $*" >&2; }
 part() { # part NAME COMMAND: run it unless NAME is as the lock says
-    want=$( (grep "^$1" "$lock"; cat "$here/test_tools.sh"; cat "$here/npm/package-lock.json" "$here/go/go.sum") | sha256sum)
+    want=$( (grep "^$1" "$lock"; cat "$here/test_tools.sh"; cat "$here/npm/package-lock.json" "$here/go/go.sum" "$otlp"/*) | sha256sum)
     [ "$(cat "$dir/.$1.stamp" 2> /dev/null)" != "$want" ] || return 0
     began=$(date +%s)
     if (set -e; "$2") > "$dir/$1.log" 2>&1 < /dev/null; then
@@ -69,7 +70,8 @@ LINE
     awk '$1 == "go" {print $2, $3, $4}' "$lock" | while read -r module version package; do
         grep -q "$module $version" go.mod || { echo "$module is not $version: versions.lock and go/go.mod differ"; exit 1; }
         CGO_ENABLED=0 $go build -mod=readonly -o "$dir/bin/" "$module/$package" || exit 1
-    done
+    done || return 1
+    (cd "$otlp" && CGO_ENABLED=0 $go build -mod=readonly -o "$dir/bin/otlp_receiver" .)
 }
 
 part pip fetch_pip

@@ -59,11 +59,11 @@ static json_t *any_list(const json_t *list)
 static json_t *any_value(const json_t *v)
 {
     char decimal[DECIMAL];
-    if (json_is_string(v))
+    if (json_string_length(v) > 0)
         return json_pack("{s:o}", "stringValue", clipped(json_string_value(v)));
     if (json_is_boolean(v))
         return json_pack("{s:b}", "boolValue", json_is_true(v));
-    if (json_is_array(v))
+    if (json_array_size(v) > 0)
         return any_list(v);
     if (!json_is_integer(v))
         return NULL;
@@ -81,7 +81,7 @@ void span_set(json_t *of, const char *key, const json_t *value)
 
 void span_set_text(json_t *of, const char *key, const char *text)
 {
-    json_t *value = text[0] ? json_string(text) : NULL;
+    json_t *value = json_string(text);
     span_set(of, key, value);
     json_decref(value);
 }

@@ -50,9 +50,9 @@ size_t span_events(const json_t *span);
 void span_add_event(json_t *span, json_t *event);
 void span_drop_event(json_t *span);
 
-/* An attribute of a span or event; of text, numbers, truth and lists of text. */
+/* An attribute of a span or event: text, a number, truth, a list of text.  None for what is empty,
+ * and for others. */
 void span_set(json_t *of, const char *key, const json_t *value);
-/* Nothing for "". */
 void span_set_text(json_t *of, const char *key, const char *text);
 /* Fields of a record, under the names that they have out there. */
 struct span_field {
