@@ -171,8 +171,11 @@ static int open_place(struct http_client *c, const struct http_client_conf *conf
     const char *scheme = c->uri ? evhttp_uri_get_scheme(c->uri) : NULL;
     const char *host = c->uri ? evhttp_uri_get_host(c->uri) : NULL;
     bool is_https = scheme && strcmp(scheme, "https") == 0;
-    if (!host || !host[0] || (!is_https && strcmp(scheme ? scheme : "", "http") != 0))
+    if (!scheme || !host || !host[0])
         return cl_fail(err, CL_E_INVALID, 0, "'%.200s' is no URL: want https://HOST[:PORT]/PATH",
+                       conf->url);
+    if (!is_https && strcmp(scheme, "http") != 0)
+        return cl_fail(err, CL_E_INVALID, 0, "'%.200s' is neither http nor https; use https",
                        conf->url);
     if (is_https)
         return open_tls(c, conf->ca, err);
