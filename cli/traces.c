@@ -25,8 +25,8 @@
 
 enum {
     STATE_VERSION = 1,
+    TELL_EVERY_S = 60,
     STATE_MAX = 128 * 1024 * 1024,
-    DONE_MAX = 512,   /* then they are sent, though more is there to read */
     WRITE_SHARE = 20, /* writing takes no more than this part of the time */
 };
 
@@ -39,7 +39,7 @@ struct tracing {
     json_t *seen;                /* owned: stream -> its newest record that was fed */
     bool is_dirty;
     uint64_t write_at_ns;
-    uint64_t left_out; /* as was told */
+    uint64_t left_out, tell_at_ns; /* what was left out, as was told */
 };
 
 static void tracing_fini(struct tracing *t)
@@ -131,18 +131,25 @@ static int feed(void *arg, const struct audit_record *r, const char *line, size_
     json_decref(fields);
     (void)json_object_set_new(t->seen, r->stream, json_integer((json_int_t)r->seq));
     t->is_dirty = true;
-    return spans_done(t->spans) < DONE_MAX ? 0 : send_done(t, err);
+    return spans_is_full(t->spans) ? send_done(t, err) : 0;
+}
+
+static void tell_left_out(struct tracing *t)
+{
+    uint64_t left_out = spans_left_out(t->spans);
+    if (left_out == t->left_out || cl_now_ns() < t->tell_at_ns)
+        return;
+    cli_say("%llu spans and events more than the limits allow (docs/traces.md): left out",
+            (unsigned long long)(left_out - t->left_out));
+    t->left_out = left_out;
+    t->tell_at_ns = cl_now_ns() + TELL_EVERY_S * CL_NS_PER_S;
 }
 
 /* All that was written is sent. */
 static int settle(void *arg, struct cl_err *err)
 {
     struct tracing *t = arg;
-    uint64_t left_out = spans_left_out(t->spans);
-    if (left_out > t->left_out)
-        cli_say("%llu spans and events more than the limits allow (docs/traces.md): left out",
-                (unsigned long long)(left_out - t->left_out));
-    t->left_out = left_out;
+    tell_left_out(t);
     if (send_done(t, err) < 0)
         return -1;
     if (!t->collector && fflush(stdout) != 0)

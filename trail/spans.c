@@ -19,9 +19,9 @@
 enum { SAMPLED = 1, KEY = 200 };
 
 struct spans {
-    json_t *units; /* owned: id -> unit */
-    json_t *done;  /* owned: spans */
-    size_t bytes;  /* of what is open, as text */
+    json_t *units;            /* owned: id -> unit */
+    json_t *done;             /* owned: spans */
+    size_t bytes, done_bytes; /* of what is open, and of what is done, as text */
     uint64_t left_out;
     char ts[CL_RFC3339_LEN]; /* the newest */
 };
@@ -154,6 +154,7 @@ static void finish(struct spans *s, json_t *span, const char *ts)
 {
     span_end(span, ts);
     give_room(s, span);
+    s->done_bytes += span_is_placed(span) ? bytes_of(span) : 0;
     (void)json_object_del(span, "context");
     (void)json_object_del(span, "bytes");
     if (span_is_placed(span))
@@ -207,14 +208,18 @@ static void add_event(const struct fact *f, json_t *span)
 {
     if (!json_is_object(span))
         return;
-    json_t *event = span_events(span) < SPAN_EVENTS ? event_of(f) : NULL;
-    if (event && take_room(f->s, span, span_size(event))) {
-        span_add_event(span, event);
+    if (span_events(span) >= SPAN_EVENTS) {
+        span_drop_event(span);
         return;
     }
-    json_decref(event);
-    span_drop_event(span);
-    f->s->left_out++;
+    json_t *event = event_of(f);
+    if (take_room(f->s, span, span_size(event))) {
+        span_add_event(span, event);
+    } else {
+        json_decref(event);
+        span_drop_event(span);
+        f->s->left_out++;
+    }
 }
 
 /* The span of the exec or cell that did it, else the unit's. */
@@ -558,9 +563,9 @@ void spans_cut(struct spans *s)
 /* --- out ----------------------------------------------------------------------------------------
  */
 
-size_t spans_done(const struct spans *s)
+bool spans_is_full(const struct spans *s)
 {
-    return json_array_size(s->done);
+    return json_array_size(s->done) >= SPANS_DONE || s->done_bytes >= SPANS_TAKE_BYTES;
 }
 
 /* The first of `done` that fit, at least one; the others stay. */
@@ -576,12 +581,14 @@ static json_t *first_done(struct spans *s)
     }
     json_decref(s->done);
     s->done = rest;
+    if (json_array_size(rest) == 0)
+        s->done_bytes = 0;
     return first;
 }
 
 json_t *spans_take(struct spans *s)
 {
-    if (spans_done(s) == 0)
+    if (json_array_size(s->done) == 0)
         return NULL;
     return json_pack("{s:[{s:{s:[{s:s, s:{s:s}}]}, s:[{s:{s:s, s:s}, s:o}]}]}", "resourceSpans",
                      "resource", "attributes", "key", "service.name", "value", "stringValue",

@@ -16,7 +16,8 @@
  * Owns:    what is open, and what is done and was not taken.
  * Limits:  SPANS_UNITS at once (then the oldest goes), SPANS_OPEN open spans of each,
  *          SPAN_EVENTS of a span, SPANS_BYTES of all that is open, as text: without them code in
- *          guests decides how much memory this takes.  What is over is left out and counted.
+ *          guests decides how much memory this takes.  What is over is left out and counted, events
+ *          of a span in its droppedEventsCount.
  * Thread:  any.  Pure; texts are user code's, as long as trail/span.h lets them be.
  * Source:  OTLP 1.x, opentelemetry/proto/trace/v1/trace.proto, in its JSON form; names of
  *          attributes are OpenTelemetry's where it has one (process.*, server.*, network.*).
@@ -38,6 +39,7 @@ enum {
     SPANS_OPEN = 1024,
     SPAN_EVENTS = 128, /* OpenTelemetry's own limit */
     SPANS_BYTES = 32 * 1024 * 1024,
+    SPANS_DONE = 512,
     SPANS_TAKE_BYTES = 4 * 1024 * 1024, /* collectors take 20 MiB */
 };
 
@@ -56,10 +58,10 @@ void spans_feed(struct spans *s, const struct spans_record *r);
 /* What is still open ends now, marked as unfinished: nothing more will be told. */
 void spans_cut(struct spans *s);
 
-/* How many are done and not taken. */
-size_t spans_done(const struct spans *s);
-/* The first of them, SPANS_TAKE_BYTES or one, as an ExportTraceServiceRequest; the caller's.  NULL
- * without any, or without memory. */
+/* It is time to take what is done, though more is there to feed: it has no limit of its own. */
+bool spans_is_full(const struct spans *s);
+/* The first of what is done, SPANS_TAKE_BYTES or one, as an ExportTraceServiceRequest; the
+ * caller's.  NULL without any, or without memory. */
 json_t *spans_take(struct spans *s);
 /* Units, spans and events that were left out because of the limits. */
 uint64_t spans_left_out(const struct spans *s);
