@@ -141,6 +141,11 @@ if [ -n "$tools" ]; then
     cat out/tools.log
 fi
 for kind in gate unit fuzz sim fault; do suites "$kind"; done
+release=
+if [ "$ci" = true ] && [ -z "$label" ]; then # the images leave a processor idle
+    (cmake --preset release && cmake --build --preset release) >out/build-release.log 2>&1 &
+    release=$!
+fi
 step "images base python" is_built "$images" out/images.log
 code_image=
 if [ "$ci" = true ]; then # it takes minutes: the few tests that need it wait for it (tests/e2e/harness.py)
@@ -148,9 +153,9 @@ if [ "$ci" = true ]; then # it takes minutes: the few tests that need it wait fo
     code_image=$!
     echo $code_image >"$CLOCHE_IMAGES/.code.building"
 fi
-if [ "$ci" = true ] && [ -z "$label" ]; then
-    step "build (release), which is what quickstart.sh makes, and what the lab, which is slow, runs" sh -c \
-        'cmake --preset release && cmake --build --preset release'
+if [ -n "$release" ]; then
+    step "build (release), which is what quickstart.sh makes, and what the lab, which is slow, runs" \
+        is_built "$release" out/build-release.log
     export CLOCHE_LAB_BUILD="$PWD/build"
 fi
 tsan=
