@@ -50,11 +50,9 @@ static void on_want_body(void *arg)
 
 static enum e2b_verb verb_of(enum http_verb verb)
 {
-    static const enum e2b_verb verbs[] = {[VERB_OTHER] = E2B_OTHER_VERB,
-                                          [VERB_GET] = E2B_GET,
-                                          [VERB_POST] = E2B_POST,
-                                          [VERB_PUT] = E2B_PUT,
-                                          [VERB_DELETE] = E2B_DELETE};
+    static const enum e2b_verb verbs[] = {
+        [VERB_OTHER] = E2B_OTHER_VERB, [VERB_GET] = E2B_GET,       [VERB_POST] = E2B_POST,
+        [VERB_PUT] = E2B_PUT,          [VERB_DELETE] = E2B_DELETE, [VERB_OPTIONS] = E2B_OTHER_VERB};
     return verbs[verb];
 }
 

@@ -129,6 +129,29 @@ bool endpoint_is_port(const struct endpoint *e, const struct http_request *r)
     return host && port_host_parse(host, strlen(host), e->ports, &ignored);
 }
 
+/* --- pages of other origins (Fetch, "CORS protocol") --------------------------------------------
+ */
+
+const char *endpoint_reader(const struct endpoint *e, const struct http_request *r)
+{
+    const char *origin = r->fields[FIELD_ORIGIN];
+    return origin && origin_is_allowed(e, origin, r->fields[FIELD_HOST]) ? origin : NULL;
+}
+
+bool endpoint_is_preflight(const struct http_request *r)
+{
+    return r->verb == VERB_OPTIONS && r->fields[FIELD_ORIGIN] && r->fields[FIELD_CORS_METHOD];
+}
+
+const char *endpoint_asked_fields(const struct http_request *r)
+{
+    static const char names[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_, ";
+    const char *asked = r->fields[FIELD_CORS_HEADERS];
+    size_t n = asked ? strlen(asked) : 0;
+    return n > 0 && n <= ENDPOINT_ASKED_MAX && strspn(asked, names) == n ? asked : NULL;
+}
+
 int endpoint_check(const struct endpoint *e, const struct http_request *r, const char **ret_text)
 {
     const char *origin = r->fields[FIELD_ORIGIN];
@@ -141,6 +164,8 @@ int endpoint_check(const struct endpoint *e, const struct http_request *r, const
     *ret_text = "this Origin may not call";
     if (origin && !origin_is_allowed(e, origin, r->fields[FIELD_HOST]))
         return 403;
+    if (endpoint_is_preflight(r))
+        return 0;
     *ret_text = "only GET";
     if (endpoint_is_metadata(e, r))
         return r->verb == VERB_GET ? 0 : 405;

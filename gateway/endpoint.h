@@ -5,13 +5,15 @@
  * and then post to us; it cannot lie about either header.
  * Owns:    nothing.
  * Thread:  any.  Pure.
- * Source:  MCP 2026-07-28, Streamable HTTP, security; RFC 9110.
+ * Source:  MCP 2026-07-28, Streamable HTTP, security; RFC 9110; the Fetch standard, CORS.
  */
 #ifndef CL_GATEWAY_ENDPOINT_H
 #define CL_GATEWAY_ENDPOINT_H
 
 #include "gateway/http.h"
 #include "mcp/message.h"
+
+enum { ENDPOINT_ASKED_MAX = 2048 };
 
 struct endpoint {
     const char *hosts;   /* names besides loopback's, separated by commas; "*" = any */
@@ -36,6 +38,16 @@ bool endpoint_is_e2b(const struct endpoint *e, const struct http_request *r);
 int endpoint_check_types(const struct http_request *r, const char **ret_text);
 /* Does the client take an event stream? */
 bool endpoint_takes_stream(const struct http_request *r);
+
+/* Pages of other origins, as far as endpoint_check() lets them call: whose page may read the answer
+ * (the request's Origin; NULL = none's, but our own), and whether its browser only asks what it may
+ * send. */
+const char *endpoint_reader(const struct endpoint *e, const struct http_request *r);
+bool endpoint_is_preflight(const struct http_request *r);
+/* The fields that it asks for, to be allowed as they are: those that we do not know do nothing.
+ * NULL = none, or more than a list of names. */
+const char *endpoint_asked_fields(const struct http_request *r);
+
 struct mcp_headers endpoint_headers(const struct http_request *r);
 
 #endif

@@ -29,15 +29,18 @@ static void be_idle(struct exchange *x)
     x->call = NULL;
     x->e2b = NULL;
     x->web = NULL;
+    x->origin = NULL;
     x->state = EXCHANGE_IDLE;
     cl_timer_stop(&x->timer);
 }
 
 void exchange_answer(struct exchange *x, const struct answer *a)
 {
+    struct answer said = *a;
+    said.origin = x->origin;
     be_idle(x);
     count(x, a->status);
-    x->wire->answer(x, a);
+    x->wire->answer(x, &said);
 }
 
 static void begin_stream(struct exchange *x)
@@ -173,8 +176,14 @@ void exchange_take(struct exchange *x, const struct http_request *r)
     const struct http_conf *conf = &x->server->conf;
     const char *text;
     int status = endpoint_check(&conf->endpoint, r, &text);
+    x->origin = endpoint_reader(&conf->endpoint, r);
     if (status)
         exchange_refuse(x, status, text);
+    else if (endpoint_is_preflight(r))
+        exchange_answer(x, &(struct answer){.status = 204,
+                                            .data = "",
+                                            .is_preflight = true,
+                                            .may_send = endpoint_asked_fields(r)});
     else if (endpoint_is_metadata(&conf->endpoint, r))
         exchange_answer(x, &(struct answer){.status = 200,
                                             .type = "application/json",

@@ -31,6 +31,8 @@ static const struct {
     [FIELD_CONTENT_ENCODING] = {"content-encoding", AGAIN_BAD},
     [FIELD_IDEMPOTENCY] = {"idempotency-key", AGAIN_BAD},
     [FIELD_TRACEPARENT] = {"traceparent", AGAIN_NONE}, /* W3C Trace Context, section 3.2.1 */
+    [FIELD_CORS_METHOD] = {"access-control-request-method", AGAIN_BAD},
+    [FIELD_CORS_HEADERS] = {"access-control-request-headers", AGAIN_BAD},
 };
 
 enum http_field http_field_find(const char *name, size_t n, enum http_again *ret_again)
@@ -237,7 +239,8 @@ static int on_head_done(llhttp_t *ll)
     } verbs[] = {{HTTP_GET, VERB_GET},
                  {HTTP_POST, VERB_POST},
                  {HTTP_PUT, VERB_PUT},
-                 {HTTP_DELETE, VERB_DELETE}};
+                 {HTTP_DELETE, VERB_DELETE},
+                 {HTTP_OPTIONS, VERB_OPTIONS}};
     struct http_parser *p = of(ll);
     for (size_t i = 0; i < CL_COUNT(verbs); i++) {
         if (verbs[i].ll == ll->method)

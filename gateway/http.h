@@ -47,6 +47,8 @@ enum http_field {
     FIELD_CONTENT_ENCODING,
     FIELD_IDEMPOTENCY,
     FIELD_TRACEPARENT,
+    FIELD_CORS_METHOD,
+    FIELD_CORS_HEADERS,
     FIELD_NR
 };
 
@@ -57,7 +59,7 @@ enum http_again {
     AGAIN_NONE,     /* none of them does: the value is "" */
 };
 
-enum http_verb { VERB_OTHER, VERB_GET, VERB_POST, VERB_PUT, VERB_DELETE };
+enum http_verb { VERB_OTHER, VERB_GET, VERB_POST, VERB_PUT, VERB_DELETE, VERB_OPTIONS };
 
 struct http_request {
     enum http_verb verb;

@@ -100,6 +100,16 @@ static void head(struct http1 *h, const struct answer *a)
                                        "Cross-Origin-Opener-Policy: same-origin\r\n");
     if (a->status == 405)
         (void)evbuffer_add_printf(out, "Allow: %s\r\n", a->is_page ? "GET" : "POST, DELETE");
+    if (a->origin)
+        (void)evbuffer_add_printf(out,
+                                  "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n"
+                                  "Access-Control-Expose-Headers: " HTTP_MAY_READ "\r\n",
+                                  a->origin);
+    if (a->is_preflight)
+        (void)evbuffer_add_printf(out, "Access-Control-Allow-Methods: " HTTP_MAY_CALL "\r\n"
+                                       "Access-Control-Max-Age: " HTTP_MAY_FOR_S "\r\n");
+    if (a->may_send)
+        (void)evbuffer_add_printf(out, "Access-Control-Allow-Headers: %s\r\n", a->may_send);
     if (!h->keep_alive)
         (void)evbuffer_add_printf(out, "Connection: close\r\n");
 }
@@ -118,7 +128,7 @@ static void say_answer(struct exchange *x, const struct answer *a)
 
 static void say_stream(struct exchange *x, const char *type)
 {
-    head(of(x), &(struct answer){.status = 200, .type = type});
+    head(of(x), &(struct answer){.status = 200, .type = type, .origin = x->origin});
     (void)evbuffer_add_printf(http_conn_out(of(x)->conn),
                               "X-Accel-Buffering: no\r\nTransfer-Encoding: chunked\r\n\r\n");
 }

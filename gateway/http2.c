@@ -68,8 +68,11 @@ static enum http_verb verb_of(const char *method, size_t n)
     static const struct {
         const char *name;
         enum http_verb verb;
-    } verbs[] = {
-        {"GET", VERB_GET}, {"POST", VERB_POST}, {"PUT", VERB_PUT}, {"DELETE", VERB_DELETE}};
+    } verbs[] = {{"GET", VERB_GET},
+                 {"POST", VERB_POST},
+                 {"PUT", VERB_PUT},
+                 {"DELETE", VERB_DELETE},
+                 {"OPTIONS", VERB_OPTIONS}};
     for (size_t i = 0; i < CL_COUNT(verbs); i++) {
         if (is(method, n, verbs[i].name))
             return verbs[i].verb;

@@ -48,7 +48,15 @@ struct answer {
     const char *authenticate; /* WWW-Authenticate; NULL = none */
     const char *next_token;   /* X-Next-Token; NULL = none */
     bool is_page;             /* see struct web_reply */
+    const char *origin;       /* whose pages may read it (the exchange fills it in); NULL = none */
+    bool is_preflight;
+    const char *may_send; /* of a preflight: the fields that it asked for; NULL = none */
 };
+
+/* What pages of other origins may read, do, and for how long they need not ask again. */
+#define HTTP_MAY_READ "Mcp-Session-Id, WWW-Authenticate, X-Next-Token"
+#define HTTP_MAY_CALL "GET, POST, PUT, DELETE"
+#define HTTP_MAY_FOR_S "7200" /* browsers take no more */
 
 struct exchange;
 /* How a protocol says it.  The exchange is IDLE when `answer`, `end_stream` and `cut_stream` are
@@ -75,6 +83,7 @@ struct exchange {
     struct e2b_call *e2b;             /* likewise; its streams are of its own making */
     struct web_call *web;             /* likewise */
     struct mcp_headers headers;       /* borrowed from the request */
+    const char *origin;               /* likewise: a page's, which may read what is said; or NULL */
     struct cl_timer timer;
     enum exchange_state state;
     bool takes_stream;

@@ -21,7 +21,8 @@ const struct cl_conf_row gateway_conf_rows[] = {
     {"gateway", "hosts", CL_CONF_STRING, AT(hosts), "", 0, 0, false,
      "names besides loopback's that a Host header may have, as in a.org,b.org; * = any"},
     {"gateway", "origins", CL_CONF_STRING, AT(origins), "", 0, 0, false,
-     "origins of web pages that may call, as in https://a.org; loopback's may"},
+     "origins of web pages that may call and read the answers, as in https://a.org; loopback's "
+     "may"},
     {"gateway", "ports-domain", CL_CONF_STRING, AT(ports_domain), "", 0, 0, false,
      "names PORT-SANDBOX.DOMAIN lead to servers in sandboxes; as in sandboxes.example.org[:PORT]; "
      "default localhost:PORT of listen when that is loopback, else none"},

@@ -9,7 +9,7 @@
 #include "gateway/http2_priv.h"
 #include "web/page.h"
 
-enum { FIELDS_OUT_MAX = 12 };
+enum { FIELDS_OUT_MAX = 20 };
 
 static struct http2_stream *of(struct exchange *x)
 {
@@ -75,6 +75,15 @@ static void resume(struct http2_stream *s)
     http2_kick(s->owner);
 }
 
+static void say_reader(struct head *head, const char *origin)
+{
+    if (!origin)
+        return;
+    field(head, "access-control-allow-origin", origin);
+    field(head, "vary", "Origin");
+    field(head, "access-control-expose-headers", HTTP_MAY_READ);
+}
+
 static void say_answer(struct exchange *x, const struct answer *a)
 {
     struct http2_stream *s = of(x);
@@ -103,6 +112,13 @@ static void say_answer(struct exchange *x, const struct answer *a)
     }
     if (a->status == 405)
         field(&head, "allow", a->is_page ? "GET" : "POST, DELETE");
+    say_reader(&head, a->origin);
+    if (a->is_preflight) {
+        field(&head, "access-control-allow-methods", HTTP_MAY_CALL);
+        field(&head, "access-control-max-age", HTTP_MAY_FOR_S);
+    }
+    if (a->may_send)
+        field(&head, "access-control-allow-headers", a->may_send);
     s->ended = true;
     add_out(s, &piece, 1);
     submit(s, &head, a->n > 0);
@@ -115,6 +131,7 @@ static void say_stream(struct exchange *x, const char *type)
     field(&head, "cache-control", "no-store");
     field(&head, "content-type", type);
     field(&head, "x-accel-buffering", "no");
+    say_reader(&head, x->origin);
     submit(of(x), &head, true);
 }
 

@@ -2,6 +2,7 @@
 """The services over plain HTTP, by curl's means and by a client of the Connect protocol, and the dashboard in a browser."""
 import base64
 import http.client
+import http.server
 import json
 import os
 import pathlib
@@ -10,11 +11,12 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.parse
 
 from box import Box
-from harness import BUILD, REPO, SECOND, Suite, pb, rss_bytes, run, skip, soon, spec, until
+from harness import BUILD, REPO, SECOND, Suite, free_port, pb, rss_bytes, run, skip, soon, spec, until
 
 TOOLS = pathlib.Path(os.environ.get("CLOCHE_TEST_TOOLS", REPO / "out" / "tools")).resolve()
 MODULES = TOOLS / "node_modules"
@@ -25,13 +27,14 @@ if not (MODULES / "@connectrpc" / "connect-web").exists() or not (MODULES / "pla
     skip(f"no connect-web or playwright-core in {TOOLS} (tools/test_tools.sh)")
 if not BROWSER:
     skip("no browser (apt install chromium-headless-shell)")
+PAGES = free_port()  # of pages that are not ours
 suite = Suite("web")
 check, equal = suite.check, suite.equal
 
 
 def url_of(c):
     if not c.gateway:
-        c.web_url = c.add_gateway().removesuffix("/mcp")
+        c.web_url = c.add_gateway("--origins", f"http://app.example:{PAGES}").removesuffix("/mcp")
     return c.web_url
 
 
@@ -275,6 +278,49 @@ def in_a_browser(c):
     policy = head.get("Content-Security-Policy", "")
     check("a browser is told what the page may do", status == 200 and "default-src 'none'" in policy and "unsafe" not in policy and head["X-Content-Type-Options"] == "nosniff", policy)
     equal("a page takes nothing", Http(c).ask("POST", "/dashboard", b"x")[0], 405)
+
+
+class EmptyPage(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+@suite.scenario
+def pages_of_other_origins(c):
+    tenant = c.tenant("pages")
+    names = ["app.example", "other.example", "localhost"]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", PAGES), EmptyPage) as pages:
+        threading.Thread(target=pages.serve_forever, daemon=True).start()
+        done = subprocess.run([NODE, HERE / "web_origins_client.mjs", MODULES, BROWSER, url_of(c), tenant.key, str(PAGES), *names], capture_output=True, text=True,
+                              timeout=soon(90))
+        pages.shutdown()
+    if not check("a browser asks", done.returncode == 0, done.stderr[-2000:]):
+        return
+    seen = json.loads(done.stdout)
+    want = {"services": [200, "pages"], "a stream": [200, True], "without a key": [401, "unauthenticated"], "what is not there": [404, True],
+            "MCP": [200, True], "MCP, its end": [204, True], "E2B": [200, True]}
+    equal("a page of an origin that is named may ask, and read the answers", seen["app.example"], want)
+    equal("... and one of this host", seen["localhost"], want)
+    check("one of another may not", all("Failed to fetch" in str(v) for v in seen["other.example"].values()) and seen["other.example"].keys() == want.keys(), seen["other.example"])
+    h = Http(c, tenant.key)
+    asked = {"Origin": f"http://app.example:{PAGES}", "Access_Control_Request_Method": "POST", "Access_Control_Request_Headers": "authorization,x-y"}
+    status, head, body = h.ask("OPTIONS", "/cloche.v1.TenantService/WhoAmI", **asked)
+    equal("what a browser asks first is answered without a key", (status, body, *(head.get(f"Access-Control-{n}") for n in ("Allow-Origin", "Allow-Headers", "Allow-Methods", "Max-Age"))),
+          (204, b"", asked["Origin"], "authorization,x-y", "GET, POST, PUT, DELETE", "7200"))
+    equal("... never with cookies, and by each origin for itself", (head.get("Access-Control-Allow-Credentials"), head.get("Vary")), (None, "Origin"))
+    status, head, _ = h.ask("OPTIONS", "/mcp", **{**asked, "Origin": "http://other.example"})
+    equal("another origin is refused", (status, head.get("Access-Control-Allow-Origin")), (403, None))
+    status, head, _ = h.ask("POST", "/cloche.v1.TenantService/WhoAmI", b"{}", Content_Type="application/json")
+    equal("who is no page is told nothing of it", (status, head.get("Access-Control-Allow-Origin"), head.get("Vary")), (200, None, None))
+    argv = ["curl", "-s", "-i", "--http2-prior-knowledge", "-X", "OPTIONS", url_of(c) + "/mcp", *(x for k, v in asked.items() for x in ("-H", f"{k.replace('_', '-')}: {v}"))]
+    told = subprocess.run(argv, capture_output=True, text=True, timeout=soon(20)).stdout
+    check("over HTTP/2 the same", "HTTP/2 204" in told and f"access-control-allow-origin: {asked['Origin']}" in told and "access-control-max-age: 7200" in told and
+          "access-control-allow-headers: authorization,x-y" in told, told)
 
 
 @suite.scenario

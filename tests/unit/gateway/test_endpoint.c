@@ -106,9 +106,65 @@ static void test_verbs_paths_and_types(void **state)
     assert_int_equal(endpoint_check_types(&r, &text), 415);
 }
 
+static void test_pages_of_other_origins(void **state)
+{
+    (void)state;
+    const char *text;
+    struct http_request r = {.verb = VERB_OPTIONS,
+                             .path = "/anything",
+                             .fields = {[FIELD_HOST] = "a.org",
+                                        [FIELD_ORIGIN] = "https://c.org",
+                                        [FIELD_CORS_METHOD] = "POST",
+                                        [FIELD_CORS_HEADERS] = "authorization, X-Api-Key,a_b"}};
+    assert_true(endpoint_is_preflight(&r));
+    assert_int_equal(endpoint_check(&open_, &r, &text), 0);
+    assert_string_equal(endpoint_reader(&open_, &r), "https://c.org");
+    assert_string_equal(endpoint_asked_fields(&r), r.fields[FIELD_CORS_HEADERS]);
+    static const char *const strange[] = {"https://d.org", "http://c.org", "https://c.org.evil.org",
+                                          "null", ""};
+    for (size_t i = 0; i < CL_COUNT(strange); i++) {
+        r.fields[FIELD_ORIGIN] = strange[i];
+        assert_int_equal(endpoint_check(&open_, &r, &text), 403);
+        assert_null(endpoint_reader(&open_, &r));
+    }
+    r.fields[FIELD_ORIGIN] = "http://localhost:3000";
+    assert_string_equal(endpoint_reader(&open_, &r), "http://localhost:3000");
+    r.fields[FIELD_HOST] = "evil.org";
+    assert_int_equal(endpoint_check(&open_, &r, &text), 403);
+    r.fields[FIELD_HOST] = "a.org";
+    r.verb = VERB_POST;
+    assert_false(endpoint_is_preflight(&r));
+    r.verb = VERB_OPTIONS;
+    r.fields[FIELD_CORS_METHOD] = NULL;
+    assert_false(endpoint_is_preflight(&r));
+    assert_int_equal(endpoint_check(&open_, &r, &text), 404);
+    r.fields[FIELD_ORIGIN] = NULL;
+    assert_null(endpoint_reader(&open_, &r));
+}
+
+static void test_fields_that_are_asked_for(void **state)
+{
+    (void)state;
+    char longer[ENDPOINT_ASKED_MAX + 2];
+    struct http_request r = {.verb = VERB_OPTIONS};
+    static const char *const bad[] = {NULL, "", "a:b", "a\"b", "a;b", "x\ty"};
+    for (size_t i = 0; i < CL_COUNT(bad); i++) {
+        r.fields[FIELD_CORS_HEADERS] = bad[i];
+        assert_null(endpoint_asked_fields(&r));
+    }
+    memset(longer, 'a', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    r.fields[FIELD_CORS_HEADERS] = longer;
+    assert_null(endpoint_asked_fields(&r));
+    r.fields[FIELD_CORS_HEADERS] = longer + 1;
+    assert_non_null(endpoint_asked_fields(&r));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pages_of_other_origins),
+        cmocka_unit_test(test_fields_that_are_asked_for),
         cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_names_of_ports_are_for_nothing_here),
         cmocka_unit_test(test_an_origin_that_is_the_host),
