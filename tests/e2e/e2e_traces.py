@@ -31,7 +31,7 @@ class Receiver:
         self.mood.write_text("")
         self.port = port or free_port()
         self.requests = []  # (headers, traces)
-        self.process = subprocess.Popen([RECEIVER, f"127.0.0.1:{self.port}", self.mood, *files], stdout=subprocess.PIPE, text=True)
+        self.process = c.helper([RECEIVER, f"127.0.0.1:{self.port}", self.mood, *files], stdout=subprocess.PIPE, text=True)
         if self.process.stdout.readline() != "ready\n":
             raise RuntimeError("the collector's receiver does not begin")
         threading.Thread(target=self._read, daemon=True).start()
@@ -63,8 +63,8 @@ class Exporter:
         self.said = c.dir / "exporter.log"
         self.state = c.dir / "traces.json"
         with open(self.said, "a") as log:
-            self.process = subprocess.Popen([BUILD / "cloche", "audit", "traces", "-f", "--to", to, "--dir", c.audit_dir, "--state", self.state, *more],
-                                            stdout=log, stderr=log, env={**os.environ, **env})
+            self.process = c.helper([BUILD / "cloche", "audit", "traces", "-f", "--to", to, "--dir", c.audit_dir, "--state", self.state, *more],
+                                    stdout=log, stderr=log, env={**os.environ, **env})
         until(lambda: self.state.exists() or self.process.poll() is not None, 20)
 
     def log(self):
@@ -299,10 +299,23 @@ def from_the_service_to_a_file(c):
 
 
 class WithReader(Cluster):
+    helpers = ()
+
     def start(self):
         super().start()
         self.add_reader()
         return self
+
+    def helper(self, argv, **kw):
+        """A process that is none of the cluster's, and ends with it however a scenario ends."""
+        self.helpers = [*self.helpers, subprocess.Popen(argv, **kw)]
+        return self.helpers[-1]
+
+    def stop(self):
+        for p in self.helpers:
+            p.kill()
+            p.wait()
+        return super().stop()
 
 
 if not RECEIVER.exists():
