@@ -135,12 +135,7 @@ suites() { # suites LABEL...: in one run of CTest, so that no processor waits fo
     echo "         $row"
 }
 jobs=${JOBS:-3} # four are 13 % faster on two processors, but some tests are in too much of a hurry for that
-if [ -n "$tools" ]; then
-    say "tools, which were fetched beside the build"
-    wait "$tools" || say "some tools are missing: their tests are skipped"
-    cat out/tools.log
-fi
-for kind in gate unit fuzz sim fault; do suites "$kind"; done
+for kind in unit fuzz sim fault; do suites "$kind"; done
 release=
 if [ "$ci" = true ] && [ -z "$label" ]; then # the images leave a processor idle
     (cmake --preset release && cmake --build --preset release) >out/build-release.log 2>&1 &
@@ -158,6 +153,12 @@ if [ -n "$release" ]; then
         is_built "$release" out/build-release.log
     export CLOCHE_LAB_BUILD="$PWD/build"
 fi
+if [ -n "$tools" ]; then
+    say "tools, which were fetched beside all that"
+    wait "$tools" || say "some tools are missing: their tests are skipped"
+    cat out/tools.log
+fi
+suites gate # buf is one of them
 tsan=
 if [ "$ci" = true ] && [ -z "$label" ]; then # with what the tests leave of the processors, one after the other
     echo >out/.tsan.building

@@ -25,7 +25,7 @@ part() { # part NAME COMMAND: run it unless NAME is as the lock says
         say "$1: $(($(date +%s) - began)) s"
     else
         say "$1 failed, its tests will be skipped: $(tail -1 "$dir/$1.log") (all of it: $dir/$1.log)"
-        failed=1
+        return 1
     fi
 }
 
@@ -74,7 +74,12 @@ LINE
     (cd "$otlp" && CGO_ENABLED=0 $go build -mod=readonly -o "$dir/bin/otlp_receiver" .)
 }
 
-part pip fetch_pip
-part npm fetch_npm
-part go fetch_go
+parts= # beside each other: most of it is waiting, but for Go's
+for name in go pip npm; do
+    part $name fetch_$name &
+    parts="$parts $!"
+done
+for part in $parts; do
+    wait "$part" || failed=1
+done
 [ -z "$failed" ]
