@@ -39,12 +39,18 @@ def link_of(box, secret=SECRET):
     return f"clp_{box[4:]}_{secret}"
 
 
+def at_its_end(context, do):
+    """... of the call, which may be over when its handler begins: gRPC calls nobody back then."""
+    if not context.add_callback(do):
+        do()
+
+
 class Watched:
     """A folder that the gateway watches: `tell` says what changes, an error ends it."""
 
     def __init__(self, m, context):
         self.request, self.context, self.queue, self.over = m, context, queue.Queue(), threading.Event()
-        context.add_callback(lambda: (self.over.set(), self.queue.put(None)))
+        at_its_end(context, lambda: (self.over.set(), self.queue.put(None)))
 
     def tell(self, *changes, lost=False):
         self.queue.put(pb.FileServiceWatchResponse(lost=lost, changes=[pb.FileChange(kind=kind, path=path) for kind, path in changes]))
@@ -209,7 +215,7 @@ class Scheduler:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"port {first.port}: nobody listens")
         conn.settimeout(None)
         done = threading.Event()  # the client's eof is told, or the call is over
-        context.add_callback(lambda: self._shut(conn, done))
+        at_its_end(context, lambda: self._shut(conn, done))
         threading.Thread(target=self._up, args=(conn, first, requests, done), daemon=True).start()
         yield port_pb2.ConnectResponse(connected=True)
         try:
