@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/loop.h"
+#include "base/notify.h"
 #include "base/own.h"
 #include "cli/supervisor.h"
 
@@ -61,6 +62,19 @@ struct supervisor {
 /* --- telling
  * -------------------------------------------------------------------------------------- */
 
+/* The same to systemd, where that started us; a remedy is for the journal alone. */
+static void tell_manager(const char *word, const char *text)
+{
+    if (strcmp(word, "ready") == 0) {
+        cl_notify("READY=1");
+        cl_notify_status("serves at %s", text);
+    } else if (strcmp(word, "say") == 0) {
+        cl_notify_status("starting %s", text);
+    } else if (strcmp(word, "fail") == 0) {
+        cl_notify_status("%s", text);
+    }
+}
+
 static void tell(int ready_fd, const char *word, const char *text)
 {
     char line[CL_ERR_TEXT + 64];
@@ -68,6 +82,7 @@ static void tell(int ready_fd, const char *word, const char *text)
     if (ready_fd >= 0 && n > 0)
         (void)!write(ready_fd, line, CL_MIN((size_t)n, sizeof line - 1));
     cli_say("supervisor: %s %s", word, text);
+    tell_manager(word, text);
 }
 
 static json_t *child_json(const struct child *c)
@@ -228,6 +243,7 @@ static void begin_stop(struct supervisor *s)
     if (s->state == SUP_STOPPING || s->state == SUP_DONE)
         return;
     s->state = SUP_STOPPING;
+    cl_notify("STOPPING=1");
     cl_timer_stop(&s->poll);
     for (size_t i = 0; i < PLAN_PROCS; i++)
         cl_timer_stop(&s->children[i].again);

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/notify.h"
 #include "base/own.h"
 #include "cli/client.h"
 #include "cli/output.h"
@@ -54,6 +55,7 @@ static int up_foreground(const struct cli_opts *o, struct plan *plan)
     struct cl_err err = {0};
     CL_AUTO(cl_closep) int lock = -1;
     int ready_fd = o->ready_fd == UINT64_MAX ? -1 : (int)o->ready_fd;
+    cl_notify_open();
     if (ready_fd >= 0)
         (void)fcntl(ready_fd, F_SETFD, FD_CLOEXEC);
     if (supervisor_lock(plan->paths.run, &lock, &err) < 0 || supervise(o, plan, ready_fd, &err) < 0)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/notify.h"
 #include "observability/log.h"
 
 /* The process's own command line; like arg_* of a main(), set once. */
@@ -43,6 +44,7 @@ static void on_end(int signo, void *arg)
 {
     (void)arg;
     log_event(LOG_STOPPING, "signal=%d", signo);
+    cl_notify("STOPPING=1");
     if (life.stop && !stopping)
         life.stop(life.arg, end_loop, life.loop);
     else
@@ -56,7 +58,10 @@ int daemon_take_signals(const struct daemon_life *its_life, struct cl_err *err)
     if (cl_loop_on_signal(life.loop, SIGTERM, on_end, NULL, err) < 0 ||
         cl_loop_on_signal(life.loop, SIGINT, on_end, NULL, err) < 0)
         return -1;
-    return cl_loop_on_signal(life.loop, SIGHUP, on_reload, NULL, err);
+    if (cl_loop_on_signal(life.loop, SIGHUP, on_reload, NULL, err) < 0)
+        return -1;
+    cl_notify("READY=1");
+    return 0;
 }
 
 static int help(void)
@@ -96,10 +101,13 @@ int daemon_main(const struct daemon *d, int argc, char **argv)
     memcpy(words, argv, (size_t)argc * sizeof *words); /* loading takes argv apart */
     source = (struct cl_conf_source){d->rows, d->n_rows, d->size, config, argc, words, d->check};
     (void)signal(SIGPIPE, SIG_IGN);
+    cl_notify_open();
     int rc = configure(argc, argv, &err);
     if (rc == 0 && !check_only)
         rc = d->run(&err);
-    if (rc < 0)
-        log_event(LOG_FATAL, "text='%s' remedy='%s'", err.text, cl_err_info(err.code)->remedy);
-    return rc < 0 ? 1 : 0;
+    if (rc == 0)
+        return 0;
+    cl_notify_status("%s", err.text);
+    log_event(LOG_FATAL, "text='%s' remedy='%s'", err.text, cl_err_info(err.code)->remedy);
+    return 1;
 }

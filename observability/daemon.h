@@ -40,6 +40,7 @@ struct daemon_life {
     int (*reload)(void *arg, struct cl_err *err);
 };
 
+/* Its sockets are there now: a service manager is told that it is up (base/notify.h). */
 int daemon_take_signals(const struct daemon_life *life, struct cl_err *err) CL_MUST;
 
 #endif

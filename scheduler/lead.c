@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/notify.h"
 #include "base/proc.h"
 #include "cloche/v1/fleet.pb-c.h"
 #include "observability/log.h"
@@ -45,6 +46,7 @@ static void begin(struct lead *l)
     l->state = LEADING;
     log_event(LOG_LEADS, "scheduler=%s group=%s epoch=%llu", s->id, s->o->lead_group,
               (unsigned long long)l->epoch);
+    cl_notify_status("leads, epoch %llu", (unsigned long long)l->epoch);
     const struct audit_field fields[] = {AUDIT_NUM("epoch", l->epoch), AUDIT_STR("host", host),
                                          AUDIT_STR("scheduler", s->id)};
     if (audit_emit(s->audit, NULL, AUDIT_SCHEDULER_LEAD, fields, CL_COUNT(fields), NULL, NULL,
@@ -121,6 +123,7 @@ static void note_other(struct lead *l, const struct books_leader *leader)
         (void)snprintf(l->leader, sizeof l->leader, "%s", leader->id);
         log_event(LOG_STANDS_BY, "scheduler=%s group=%s leader=%s epoch=%llu", l->s->id,
                   l->s->o->lead_group, leader->id, (unsigned long long)leader->epoch);
+        cl_notify_status("stands by for %s", leader->id);
     }
     if (l->dead != leader->epoch && cl_proc_mark_is_dead(l->mark, leader->proof)) {
         l->dead = leader->epoch;

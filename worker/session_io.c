@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/notify.h"
 #include "observability/log.h"
 #include "worker/command.h"
 #include "worker/relay.h"
@@ -640,6 +641,7 @@ static void on_hello(struct session *s, const Cloche__V1__SchedulerHello *h)
         s->renew_every_ns = h->renew_every_ns;
     log_event(LOG_CONNECTED, "peer=%s at='%s' build=%s", h->scheduler_id,
               rpc_channel_target(s->channel), h->build);
+    cl_notify_status("takes work from %s at %s", h->scheduler_id, rpc_channel_target(s->channel));
     if (s->minor < MINOR_RECEIPTS)
         told_clear(&s->told);
     told_again(&s->told, tell_again, s); /* before the end of what it is about */
@@ -721,6 +723,7 @@ static void on_end(struct rpc_call *call, const struct cl_err *status, void *arg
     const char *text = status ? status->text : "it ended the session";
     if (s->greeted || strcmp(text, s->said) != 0) /* the same words every 300 ms help nobody */
         log_event(LOG_DISCONNECTED, "peer=scheduler text='%s'", text);
+    cl_notify_status("has no scheduler: %s", text);
     (void)snprintf(s->said, sizeof s->said, "%s", text);
     s->greeted = false;
     s->n_unanswered = 0;
