@@ -11,12 +11,12 @@
 
 enum { CL_NOTIFY_TEXT = 512 };
 
-/* Connect to NOTIFY_SOCKET and forget the variable, so that no child speaks in our name.  Before the
- * process confines itself, and before there are threads. */
+/* Connect to NOTIFY_SOCKET and forget the variable, so that no child speaks in our name.  Before
+ * the process confines itself, and before there are threads. */
 void cl_notify_open(void);
 
-/* An assignment of sd_notify(3): "READY=1", "STOPPING=1".  What the manager has no room for is lost:
- * nobody waits for it. */
+/* An assignment of sd_notify(3): "READY=1", "STOPPING=1".  What the manager has no room for is
+ * lost: nobody waits for it. */
 void cl_notify(const char *assignment);
 
 /* STATUS=: a line for people, which `systemctl status` shows.  Ends at CL_NOTIFY_TEXT or at a new

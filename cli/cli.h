@@ -55,8 +55,9 @@ struct cli_opts {
     const char *tenant, *scopes, *note, *rate, *isolation, *network, *count_calls;
     uint64_t max_sandboxes, max_vcpus, max_memory, max_disk, max_egress, max_file, cpu_time, period,
         burst, weight, queue;
-    /* worker drain */
+    /* worker drain, worker enroll */
     bool undo, no_wait;
+    const char *config;
     /* audit */
     bool ocsf, is_copy;
     const char *rules;

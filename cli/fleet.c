@@ -3,10 +3,12 @@
  * `worker enroll` runs on the new host: it makes the worker's id, key and certificate request, has
  * the scheduler sign it against a one-use token, and writes what cloche-worker needs.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
@@ -18,7 +20,7 @@
 #include "cli/client.h"
 #include "cli/drain.h"
 #include "cli/output.h"
-#include "cli/paths.h"
+#include "cli/plan.h"
 #include "cloche/v1/fleet.pb-c.h"
 #include "proto/copy.h"
 
@@ -334,7 +336,7 @@ static int write_text(const char *dir, const char *name, const char *text, struc
 }
 
 static int sign(const struct cli_opts *o, const char *token, const char *dir, const char *id,
-                char **ret_endpoint, struct cl_err *err)
+                char endpoint[static PATH_TEXT], struct cl_err *err)
 {
     static const struct client_method enroll =
         CLIENT_METHOD("FleetService", "Enroll", enroll_response);
@@ -357,30 +359,76 @@ static int sign(const struct cli_opts *o, const char *token, const char *dir, co
     int rc = write_text(dir, "worker.pem", m->certificate, err);
     if (rc == 0)
         rc = write_text(dir, "fleet-ca.pem", m->ca, err);
-    *ret_endpoint = cl_strdup(m->worker_endpoint);
+    address_as_reached(m->worker_endpoint, rpc_channel_target(client_channel(client)), endpoint,
+                       PATH_TEXT);
     pb_free(msg);
     return rc;
+}
+
+/* Before the token is spent: can the file be made?  One that is there is somebody's work. */
+static int check_config(const char *path, struct cl_err *err)
+{
+    if (access(path, F_OK) == 0)
+        return cl_fail(err, CL_E_EXISTS, 0,
+                       "'%s' is there already\nmove it away, or enroll without --config and change "
+                       "it by hand",
+                       path);
+    char dir[PATH_TEXT];
+    (void)snprintf(dir, sizeof dir, "%s", path);
+    char *slash = strrchr(dir, '/');
+    *(slash > dir ? slash : dir + 1) = '\0';
+    if (cl_mkdir_p(dir, 0755, err) < 0)
+        return cl_wrap(err, "folder '%s'", dir);
+    return access(dir, W_OK) == 0 ? 0 : cl_fail(err, CL_E_SYS, errno, "write into '%s'", dir);
+}
+
+static int write_config(const char *path, const char *to, const char *dir, struct cl_err *err)
+{
+    char text[8 * PATH_TEXT];
+    int n = snprintf(text, sizeof text,
+                     "# by `cloche worker enroll`; `cloche-worker --help` lists all options\n"
+                     "[worker]\nscheduler = %s\nstate-dir = %s\ntls-ca = %s/fleet-ca.pem\n"
+                     "tls-cert = %s/worker.pem\ntls-key = %s/worker.key\n",
+                     to, dir, dir, dir, dir);
+    if (n < 0 || n >= (int)sizeof text)
+        return cl_fail(err, CL_E_INVALID, 0, "the worker's configuration is too long");
+    return cl_file_write(path, text, (size_t)n, 0644, err);
+}
+
+static void say_enrolled(const char *id, const char *to, const char *dir, const char *config)
+{
+    if (config[0]) {
+        (void)printf("enrolled as %s; start the worker with\n\n"
+                     "  systemctl enable --now cloche-worker   # or: cloche-worker --config %s\n",
+                     id, config);
+        return;
+    }
+    (void)printf("enrolled as %s; start the worker with\n\n"
+                 "  cloche-worker --scheduler %s --state-dir %s \\\n"
+                 "    --tls-ca %s/fleet-ca.pem --tls-cert %s/worker.pem --tls-key %s/worker.key\n",
+                 id, to, dir, dir, dir, dir);
 }
 
 static int cmd_enroll(const struct cli_opts *o, const struct args *a)
 {
     struct cl_err err = {0};
     struct cli_paths p;
-    char dir[PATH_TEXT], id[CL_ID_MAX];
-    CL_AUTO(cl_freep) char *endpoint = NULL;
-    if (paths_resolve(o, &p, &err) < 0)
+    char dir[PATH_TEXT], id[CL_ID_MAX], config[PATH_TEXT] = "", endpoint[PATH_TEXT];
+    if (paths_resolve(o, &p, &err) < 0 ||
+        (o->config &&
+         (path_absolute(config, o->config, &err) < 0 || check_config(config, &err) < 0)))
         return cli_report(&err);
     path_join(dir, p.state, "worker");
     if (cl_mkdir_p(dir, 0700, &err) < 0 || worker_id(dir, id, &err) < 0 ||
-        sign(o, a->pos[0], dir, id, &endpoint, &err) < 0)
+        sign(o, a->pos[0], dir, id, endpoint, &err) < 0)
         return cli_report(&err);
-    const char *to = endpoint && endpoint[0] ? endpoint : "SCHEDULER:PORT";
+    const char *to = endpoint[0] ? endpoint : "SCHEDULER:PORT";
+    if (config[0] && write_config(config, to, dir, &err) < 0)
+        return cli_report(&err);
     if (o->json)
-        return out_json(json_pack("{s:s, s:s, s:s}", "worker_id", id, "dir", dir, "scheduler", to));
-    (void)printf("enrolled as %s; start the worker with\n\n"
-                 "  cloche-worker --scheduler %s --state-dir %s \\\n"
-                 "    --tls-ca %s/fleet-ca.pem --tls-cert %s/worker.pem --tls-key %s/worker.key\n",
-                 id, to, dir, dir, dir, dir);
+        return out_json(json_pack("{s:s, s:s, s:s, s:s}", "worker_id", id, "dir", dir, "scheduler",
+                                  to, "config", config));
+    say_enrolled(id, to, dir, config);
     return EXIT_OK;
 }
 
@@ -391,7 +439,11 @@ static const struct arg_opt drain_opts[] = {
     OPT_JSON,
     OPT_DIRS};
 static const struct arg_opt token_opts[] = {OPT_JSON, OPT_DIRS};
-static const struct arg_opt enroll_opts[] = {OPT_JSON, OPT_DIRS};
+static const struct arg_opt enroll_opts[] = {
+    {"config", 0, ARG_STRING, OPT(config), "FILE",
+     "write the worker's configuration here (its systemd unit: /etc/cloche/worker.ini)"},
+    OPT_JSON,
+    OPT_DIRS};
 
 const struct cli_command fleet_commands[] = {
     {"scheduler list", "[--json]", "who leads, and who stands by for it",
@@ -415,13 +467,15 @@ const struct cli_command fleet_commands[] = {
      "Needs an administrator's key, and a service that was started with `cloche up\n"
      "--listen HOST:PORT --worker-listen HOST:PORT`.\n",
      SPEC(token_opts, 0, 0), cmd_token, false},
-    {"worker enroll", "TOKEN", "make this host a worker of a fleet",
+    {"worker enroll", "[--config FILE] TOKEN", "make this host a worker of a fleet",
      "Makes the worker's id and key here and has them certified; the key never leaves the host.\n"
      "CLOCHE_ENDPOINT names the scheduler, CLOCHE_CA the file that `cloche status` shows there.\n"
      "Where several schedulers stand by for one another, give the worker's --scheduler the worker "
      "addresses\n"
      "of all of them, as in host-a:7444,host-b:7444.\n\n"
-     "  CLOCHE_ENDPOINT=host-a:7443 CLOCHE_CA=ca.pem cloche worker enroll ent_...\n",
+     "  CLOCHE_ENDPOINT=host-a:7443 CLOCHE_CA=ca.pem cloche worker enroll ent_... "
+     "--config /etc/cloche/worker.ini\n"
+     "  systemctl enable --now cloche-worker\n",
      SPEC(enroll_opts, 1, 1), cmd_enroll, false},
 };
 const size_t fleet_commands_n = CL_COUNT(fleet_commands);

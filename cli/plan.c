@@ -40,6 +40,20 @@ bool address_is_loopback(const char *address)
            strncmp(address, "localhost:", 10) == 0;
 }
 
+void address_as_reached(const char *address, const char *through, char *out, size_t size)
+{
+    char host[256], by[256] = "127.0.0.1";
+    bool any = address_host(address, host, sizeof host, NULL) == 0 &&
+               (strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0);
+    if (any && strncmp(through, "unix:", 5) != 0 && address_host(through, by, sizeof by, NULL) < 0)
+        any = false;
+    const char *port = strrchr(address, ':');
+    if (any)
+        (void)snprintf(out, size, strchr(by, ':') ? "[%s]%s" : "%s%s", by, port);
+    else
+        (void)snprintf(out, size, "%s", address);
+}
+
 /* --- templates
  * ------------------------------------------------------------------------------------- */
 

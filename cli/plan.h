@@ -92,5 +92,8 @@ int signing_key_ensure(const char *key, const char *pub, struct cl_err *err) CL_
 /* "[::1]:80", "example.org:80" -> the host without brackets; INVALID otherwise. */
 int address_host(const char *address, char *host, size_t size, struct cl_err *err) CL_MUST;
 bool address_is_loopback(const char *address);
+/* `address` as others reach it: of a host that listens on all its addresses (0.0.0.0, [::]) the one
+ * by which we came, `through`, HOST:PORT; by a unix socket we are there. */
+void address_as_reached(const char *address, const char *through, char *out, size_t size);
 
 #endif

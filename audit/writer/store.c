@@ -409,8 +409,13 @@ int store_open(const struct store_conf *conf, struct store **ret_store, struct c
         return cl_fail(err, CL_E_NOMEM, 0, "audit store");
     cl_list_init(&store->dirty);
     cl_buf_init(&store->fields, 2 * AUDIT_FIELDS_MAX);
-    if (strlen(conf->dir) >= sizeof store->dir || !cl_name_is_valid(conf->host))
-        return cl_fail(err, CL_E_INVALID, 0, "audit folder '%s', host '%s'", conf->dir, conf->host);
+    if (strlen(conf->dir) >= sizeof store->dir)
+        return cl_fail(err, CL_E_INVALID, 0, "the path of the folder '%.64s...' is too long",
+                       conf->dir);
+    if (!cl_name_is_valid(conf->host))
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "host: '%.64s' is no name: a small letter, then small letters, digits, '-'",
+                       conf->host);
     (void)snprintf(store->dir, sizeof store->dir, "%s", conf->dir);
     (void)snprintf(host, sizeof host, "host/%s", conf->host);
     store->rotate_bytes = conf->rotate_bytes;

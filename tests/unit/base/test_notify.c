@@ -24,10 +24,9 @@ static int manager_at(const char *name) /* '@' first: one without a file */
     if (name[0] == '@')
         at.sun_path[0] = '\0';
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    assert_int_equal(
-        bind(fd, (const struct sockaddr *)&at,
-             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)),
-        0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&at,
+                          (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)),
+                     0);
     return fd;
 }
 

@@ -29,6 +29,26 @@ static void test_addresses(void **state)
     assert_false(address_is_loopback("10.0.0.1:1"));
 }
 
+static void test_who_listens_everywhere_is_reached_as_we_came(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *address, *through, *reached;
+    } cases[] = {
+        {"0.0.0.0:7444", "host-a:7443", "host-a:7444"},
+        {"[::]:7444", "[2001:db8::1]:7443", "[2001:db8::1]:7444"},
+        {"0.0.0.0:7444", "unix:/run/cloche/api.sock", "127.0.0.1:7444"},
+        {"10.0.0.1:7444", "host-a:7443", "10.0.0.1:7444"},
+        {"0.0.0.0:7444", "nowhere", "0.0.0.0:7444"},
+        {"", "host-a:7443", ""},
+    };
+    for (size_t i = 0; i < CL_COUNT(cases); i++) {
+        char out[64];
+        address_as_reached(cases[i].address, cases[i].through, out, sizeof out);
+        assert_string_equal(out, cases[i].reached);
+    }
+}
+
 static void test_redis_promises_what_the_books_need(void **state)
 {
     (void)state;
@@ -138,6 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_who_listens_everywhere_is_reached_as_we_came),
         cmocka_unit_test(test_redis_promises_what_the_books_need),
         cmocka_unit_test(test_a_path_cannot_add_lines_to_redis_conf),
         cmocka_unit_test(test_a_socket_path_that_is_too_long_is_refused_with_a_remedy),
