@@ -159,12 +159,14 @@ static void check_separation(struct doctor *d, const json_t *probe)
     note(d, is_true(probe, "namespaces") ? LEVEL_OK : LEVEL_WARN, "namespaces",
          is_true(probe, "namespaces") ? "every VM process gets its own"
                                       : "VM processes cannot have namespaces of their own",
-         "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1), or run as root");
+         "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1), or run as root; in a "
+         "container: --cap-add SYS_ADMIN --security-opt seccomp=unconfined");
     note(d, groups ? LEVEL_OK : LEVEL_WARN, "cgroups",
          !groups ? "no cgroups: memory and CPU of VMs are bounded by QEMU and rlimits alone"
          : is_true(probe, "cgroup_v2") ? "version 2"
                                        : "version 1",
-         "run as root, or with a delegated cgroup (systemd-run --user -p Delegate=yes)");
+         "run as root, or with a delegated cgroup (systemd-run --user -p Delegate=yes); in a "
+         "container: --cgroupns host -v /sys/fs/cgroup:/sys/fs/cgroup");
     note(d, root ? LEVEL_OK : LEVEL_WARN, "user",
          root ? "root: a uid for every VM" : "an ordinary user: VMs share a uid",
          "root adds a uid per VM, cgroups, system users for the processes, and template builds");

@@ -163,13 +163,24 @@ static int wait_ready(const struct cli_opts *o, const struct plan *plan, struct 
     return readiness_wait(&own, plan, err);
 }
 
-static int say_running(const struct plan *plan)
+static int running_pid(const struct plan *plan)
 {
     json_t *state = supervisor_state(plan->paths.run);
-    cli_say("it runs already (supervisor %d, %s)",
-            (int)json_integer_value(json_object_get(state, "pid")), plan->endpoint);
+    int pid = (int)json_integer_value(json_object_get(state, "pid"));
     json_decref(state);
-    return EXIT_OK;
+    return pid;
+}
+
+/* Nothing to do, but for who was to supervise: systemd would take his end for a failure without a
+ * cause. */
+static int meet_running(const struct cli_opts *o, const struct plan *plan, struct cl_err *err)
+{
+    int pid = running_pid(plan);
+    if (o->foreground)
+        return cl_fail(err, CL_E_STATE, 0,
+                       "it runs already (supervisor %d)\nend that with `cloche down`", pid);
+    cli_say("it runs already (supervisor %d, %s)", pid, plan->endpoint);
+    return 0;
 }
 
 int cmd_up(const struct cli_opts *o, const struct args *a)
@@ -182,10 +193,9 @@ int cmd_up(const struct cli_opts *o, const struct args *a)
         (void)cl_fail(&err, CL_E_NOMEM, 0, "plan");
     if (!plan || plan_make(o, plan, &err) < 0)
         return cli_report(&err);
-    if (supervisor_is_running(plan->paths.run)) {
-        (void)say_running(plan);
-        return wait_ready(o, plan, &err) < 0 ? cli_report(&err) : EXIT_OK;
-    }
+    if (supervisor_is_running(plan->paths.run))
+        return meet_running(o, plan, &err) < 0 || wait_ready(o, plan, &err) < 0 ? cli_report(&err)
+                                                                                : EXIT_OK;
     if (plan_prepare(o, plan, &err) < 0)
         return cli_report(&err);
     if (o->foreground)
@@ -196,7 +206,7 @@ int cmd_up(const struct cli_opts *o, const struct args *a)
         /* Two at once: the one that lost the race finds the other's supervisor. */
         if (err.code != CL_E_STATE || !supervisor_is_running(plan->paths.run))
             return cli_report(&err);
-        (void)say_running(plan);
+        (void)meet_running(o, plan, &err);
     }
     if (wait_ready(o, plan, &err) < 0)
         return cli_report(&err);

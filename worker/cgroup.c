@@ -75,6 +75,13 @@ void cgroup_root_sweep(const struct cgroup_root *root)
     }
 }
 
+void cgroup_root_close(const struct cgroup_root *root)
+{
+    cgroup_root_sweep(root);
+    for (int i = 0; i < root->n; i++)
+        (void)rmdir(root->dirs[i]);
+}
+
 /* In v1 each hierarchy knows only its own files; the others do not exist there. */
 static int set_limits(const char *dir, bool v2, const struct cgroup_limits *l, struct cl_err *err)
 {

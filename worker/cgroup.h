@@ -39,6 +39,8 @@ void cgroup_root_open(const char *instance, struct cgroup_root *ret_root);
 /* Remove those of VMs (vm-…) in which nothing is: a worker that was killed soon after its VM left
  * no other trace of them, and on a busy host the last process takes its time to go. */
 void cgroup_root_sweep(const struct cgroup_root *root);
+/* Sweep, and remove the root itself unless something is in it. */
+void cgroup_root_close(const struct cgroup_root *root);
 int cgroup_make(const struct cgroup_root *root, const char *name,
                 const struct cgroup_limits *limits, struct cgroup *ret_cgroup,
                 struct cl_err *err) CL_MUST;

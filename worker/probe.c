@@ -240,9 +240,7 @@ void host_probe(const struct probe_programs *programs, struct host_probe *ret_pr
     cgroup_root_open("probe", &root);
     p.cgroups = root.n > 0;
     p.cgroup_v2 = root.v2;
-    struct cgroup own = {.n = root.n};
-    memcpy(own.dirs, root.dirs, sizeof own.dirs);
-    (void)cgroup_remove(&own);
+    cgroup_root_close(&root);
     p.subuid = has_subuid();
     p.tsc_khz = measure_tsc_khz();
     read_qemu_build(programs->qemu, p.qemu_build, sizeof p.qemu_build);

@@ -700,6 +700,6 @@ void worker_free(struct worker *w)
     SSL_CTX_free(w->tls);
     claim_drop(&w->claim);
     (void)rmdir(w->record_dir); /* unless there is something in it */
-    cgroup_root_sweep(&w->host.cgroups);
+    cgroup_root_close(&w->host.cgroups);
     cl_free(w);
 }

@@ -102,6 +102,8 @@ def one_host_is_started(host):
     owners = {name: {os.stat(f"/proc/{pid}").st_uid for pid in host.processes(name)} for name in ("cloche-scheduler", "cloche-gateway", "redis-")}
     uids = {u: int(host.run("id", "-u", u).stdout) for u in USERS}
     equal("each process is its own user's", owners, {"cloche-scheduler": {uids["cloche"]}, "cloche-gateway": {uids["cloche"]}, "redis-": {uids["cloche-redis"]}})
+    second = host.cloche("up", "--foreground")
+    check("a second supervisor says that there is one", second.returncode == 1 and "runs already" in second.stderr, second.stderr)
     made = host.cloche("sandbox", "create", "base", "--ttl", "1h")
     succeeds("a sandbox is made", made)
     host.sandbox = made.stdout.strip()

@@ -51,6 +51,7 @@ def they_go_on(c):
         began = time.monotonic()
         equal("the worker ends in order", c.worker.stop(), 0)
         print(f"     {len(boxes)} sandboxes left in {time.monotonic() - began:.2f} s")
+        equal("no cgroup of it stays", c.cgroup_roots(), [])
         equal("all rest", [b.state() for b in (*boxes, asleep)], ["PAUSED"] * 7)
         equal("each has a record", records(c), sorted(b.id for b in (*boxes, asleep)))
         code, text = refused(boxes[0].exec, "true")
