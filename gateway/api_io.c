@@ -74,6 +74,7 @@ void exchange_take_web(struct exchange *x, const struct http_request *r)
                              .content_type = f[FIELD_CONTENT_TYPE],
                              .content_encoding = f[FIELD_CONTENT_ENCODING],
                              .connect_timeout = f[FIELD_CONNECT_TIMEOUT],
+                             .grpc_timeout = f[FIELD_GRPC_TIMEOUT],
                              .traceparent = f[FIELD_TRACEPARENT],
                              .body = r->body,
                              .n = r->n,

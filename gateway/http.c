@@ -27,6 +27,7 @@ static const struct {
     [FIELD_SANDBOX_ID] = {"e2b-sandbox-id", AGAIN_BAD},
     [FIELD_SANDBOX_PORT] = {"e2b-sandbox-port", AGAIN_BAD},
     [FIELD_CONNECT_TIMEOUT] = {"connect-timeout-ms", AGAIN_BAD},
+    [FIELD_GRPC_TIMEOUT] = {"grpc-timeout", AGAIN_BAD},
     [FIELD_KEEPALIVE] = {"keepalive-ping-interval", AGAIN_BAD},
     [FIELD_CONTENT_ENCODING] = {"content-encoding", AGAIN_BAD},
     [FIELD_IDEMPOTENCY] = {"idempotency-key", AGAIN_BAD},

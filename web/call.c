@@ -17,8 +17,10 @@
 #include "base/mem.h"
 #include "observability/traceparent.h"
 #include "proto/unpack.h"
+#include "rpc/grpc_wire.h"
 #include "web/codec.h"
 #include "web/connect.h"
+#include "web/grpcweb.h"
 #include "web/methods.h"
 #include "web/page.h"
 #include "web/server.h"
@@ -41,7 +43,8 @@ struct web_call {
     void *arg;
     struct web_request in;
     struct web_method method;
-    enum web_codec codec;
+    struct web_form form;
+    struct cl_buf plain;  /* the request's body, where it was in base64 */
     struct rpc_call *rpc; /* the channel's; NULL = none is open */
     bool is_paused;       /* not read until the client has */
     bool is_streaming;
@@ -59,6 +62,7 @@ static void destroy(void *obj)
     struct web_call *c = obj;
     cl_timer_fini(&c->timer);
     cl_buf_fini(&c->out);
+    cl_buf_fini(&c->plain);
     cl_free(c);
 }
 
@@ -107,6 +111,7 @@ int web_call_new(struct web_server *s, const struct web_request *in,
         return cl_fail(err, CL_E_NOMEM, 0, "call");
     }
     cl_buf_init(&c->out, ANSWER_MAX);
+    cl_buf_init(&c->plain, in->n);
     c->server = s;
     c->loop = s->conf.loop;
     c->transport = transport;
@@ -151,7 +156,23 @@ static void reply_error(struct web_call *c, int status, const struct cl_err *err
 /* The protocol's envelopes are a stream, also around one answer. */
 static bool is_in_pieces(const struct web_call *c)
 {
-    return c->method.streams || web_codec_is_enveloped(c->codec);
+    return c->method.streams || web_codec_is_enveloped(c->form.codec);
+}
+
+/* What is in `out`, in the form that was asked for; false without memory. */
+static bool send_out(struct web_call *c, const struct web_transport *transport, void *arg)
+{
+    struct cl_buf text;
+    if (!c->form.in_text) {
+        transport->send(arg, c->out.data, c->out.len);
+        return true;
+    }
+    cl_buf_init(&text, ANSWER_MAX);
+    bool is_written = grpcweb_text_write(c->out.data, c->out.len, &text, NULL) == 0;
+    if (is_written)
+        transport->send(arg, text.data, text.len);
+    cl_buf_fini(&text);
+    return is_written;
 }
 
 /* The end of a stream that has begun. */
@@ -159,9 +180,9 @@ static void end_stream(struct web_call *c, const struct cl_err *err)
 {
     const struct web_transport *transport = c->transport;
     void *arg = c->arg;
-    bool is_whole = web_codec_end(c->codec, err, &c->out, NULL) == 0;
+    bool is_whole = web_codec_end(c->form.codec, err, &c->out, NULL) == 0;
     if (is_whole && c->out.len > 0)
-        transport->send(arg, c->out.data, c->out.len);
+        is_whole = send_out(c, transport, arg);
     die(c);
     if (is_whole)
         transport->end(arg);
@@ -172,13 +193,12 @@ static void end_stream(struct web_call *c, const struct cl_err *err)
 static void begin_stream(struct web_call *c)
 {
     c->is_streaming = true;
-    c->transport->begin(c->arg,
-                        c->codec == WEB_JSON ? "application/x-ndjson" : web_codec_type(c->codec));
+    c->transport->begin(c->arg, c->form.codec == WEB_JSON ? "application/x-ndjson" : c->form.type);
 }
 
 static void fail(struct web_call *c, const struct cl_err *err)
 {
-    if (!c->is_streaming && !web_codec_is_enveloped(c->codec)) {
+    if (!c->is_streaming && !web_codec_is_enveloped(c->form.codec)) {
         reply_error(c, connect_http(err->code), err);
         return;
     }
@@ -196,11 +216,15 @@ static void send_one(struct web_call *c, const ProtobufCMessage *msg)
     if (!c->is_streaming)
         begin_stream(c);
     cl_buf_clear(&c->out);
-    if (web_codec_write(c->codec, msg, true, &c->out, &c->bad) < 0) {
+    if (web_codec_write(c->form.codec, msg, true, &c->out, &c->bad) < 0) {
         rpc_call_cancel(c->rpc);
         return;
     }
-    c->transport->send(c->arg, c->out.data, c->out.len);
+    if (!send_out(c, c->transport, c->arg)) {
+        (void)cl_fail(&c->bad, CL_E_NOMEM, 0, "answer");
+        rpc_call_cancel(c->rpc);
+        return;
+    }
     cl_buf_clear(&c->out);
     if (c->is_paused || c->transport->waiting(c->arg) < WEB_OUT_HIGH)
         return;
@@ -216,7 +240,7 @@ static void on_message(struct rpc_call *rpc, const ProtobufCMessage *msg, void *
         return;
     if (is_in_pieces(c))
         send_one(c, msg);
-    else if (!c->is_answered && web_codec_write(c->codec, msg, false, &c->out, &c->bad) < 0)
+    else if (!c->is_answered && web_codec_write(c->form.codec, msg, false, &c->out, &c->bad) < 0)
         rpc_call_cancel(rpc);
     c->is_answered = true;
 }
@@ -238,7 +262,7 @@ static void on_end(struct rpc_call *rpc, const struct cl_err *status, void *arg)
     if (why) {
         fail(c, why);
     } else if (!is_in_pieces(c)) {
-        reply_bytes(c, 200, web_codec_type(c->codec));
+        reply_bytes(c, 200, c->form.type);
     } else {
         if (!c->is_streaming)
             begin_stream(c);
@@ -268,15 +292,20 @@ static int check_credential(const struct web_call *c, struct cl_err *err)
     return 0;
 }
 
-/* Digits, at most ten of them, as the protocol says. */
+/* Connect: digits, at most ten of them; gRPC: with a unit. */
 static int read_timeout(const struct web_call *c, uint64_t *ret_ns, struct cl_err *err)
 {
-    const char *ms = c->in.connect_timeout;
+    const char *grpc = web_codec_is_grpc(c->form.codec) ? c->in.grpc_timeout : NULL,
+               *ms = web_codec_is_grpc(c->form.codec) ? NULL : c->in.connect_timeout;
     uint64_t longest_ns = (c->method.streams ? WEB_STREAM_S : WEB_ANSWER_S) * CL_NS_PER_S;
+    uint64_t asked_ns = longest_ns;
     size_t n = ms ? strlen(ms) : 0;
     if (ms && (n == 0 || n > 10 || strspn(ms, "0123456789") != n))
         return cl_fail(err, CL_E_INVALID, 0, "Connect-Timeout-Ms is no number of ten digits");
-    uint64_t asked_ns = ms ? strtoull(ms, NULL, 10) * CL_NS_PER_MS : longest_ns;
+    if (grpc && !gw_timeout_read((const uint8_t *)grpc, strlen(grpc), &asked_ns))
+        return cl_fail(err, CL_E_INVALID, 0, "grpc-timeout is not as in 100m or 2S");
+    if (ms)
+        asked_ns = strtoull(ms, NULL, 10) * CL_NS_PER_MS;
     *ret_ns = CL_MIN(asked_ns, (uint64_t)WEB_STREAM_S * CL_NS_PER_S);
     return 0;
 }
@@ -328,7 +357,7 @@ static int with_one(struct web_call *c, const struct web_body *one, each_fn *eac
 
 static int with_each(struct web_call *c, each_fn *each, struct cl_err *err)
 {
-    struct web_body rest = {c->codec, c->in.body ? c->in.body : "", c->in.n}, one;
+    struct web_body rest = {c->form.codec, c->in.body ? c->in.body : "", c->in.n}, one;
     size_t n = 0;
     int more;
     while ((more = web_body_next(&rest, c->method.takes_many, &one, err)) > 0) {
@@ -341,6 +370,15 @@ static int with_each(struct web_call *c, each_fn *each, struct cl_err *err)
     if (more == 0 && n != 1 && !c->method.takes_many)
         return cl_fail(err, CL_E_INVALID, 0, "%zu messages: the method takes one", n);
     return more;
+}
+
+static int read_text(struct web_call *c, struct cl_err *err)
+{
+    if (grpcweb_text_read(c->in.body ? c->in.body : "", c->in.n, &c->plain, err) < 0)
+        return -1;
+    c->in.body = (const char *)c->plain.data;
+    c->in.n = c->plain.len;
+    return 0;
 }
 
 /* All of it is read before any of it is sent: what is wrong further down changes nothing. */
@@ -361,7 +399,7 @@ static int ask(struct web_call *c, struct cl_err *err)
         return cl_fail(err, CL_E_UNIMPL, 0, "Content-Encoding %.40s: send it plain", encoding);
     if (is_in_pieces(c) && !c->in.can_stream)
         return cl_fail(err, CL_E_INVALID, 0, "HTTP/1.0 has no streams: use HTTP/1.1");
-    return send_request(c, err);
+    return c->form.in_text && read_text(c, err) < 0 ? -1 : send_request(c, err);
 }
 
 static void run_method(struct web_call *c)
@@ -374,12 +412,12 @@ static void run_method(struct web_call *c)
     } else if (!c->in.is_post) {
         (void)cl_fail(&err, CL_E_UNIMPL, 0, "POST a message");
         reply_error(c, 405, &err);
-    } else if (!web_codec_find(c->in.content_type, is_stream, &c->codec)) {
-        c->codec = WEB_JSON;
-        (void)cl_fail(&err, CL_E_INVALID, 0, "Content-Type must be %s",
-                      is_stream ? "application/json (a message a line), application/connect+json "
-                                  "or application/connect+proto"
-                                : "application/json or application/proto");
+    } else if (!web_codec_find(c->in.content_type, is_stream, &c->form)) {
+        c->form = (struct web_form){.codec = WEB_JSON};
+        (void)cl_fail(&err, CL_E_INVALID, 0, "Content-Type must be %s, or gRPC-Web's",
+                      is_stream ? "application/json (a message a line), application/connect+json, "
+                                  "application/connect+proto"
+                                : "application/json, application/proto");
         reply_error(c, 415, &err);
     } else if (ask(c, &err) < 0) {
         fail(c, &err);

@@ -10,33 +10,44 @@
 #include "proto/unpack.h"
 #include "rpc/call.h"
 #include "web/connect.h"
+#include "web/grpcweb.h"
 #include "web/protojson.h"
 
+#define GRPC_PROTO "application/grpc-web+proto"
+#define GRPC_TEXT "application/grpc-web-text+proto"
+
 static const struct {
-    const char *type;
+    const char *type, *of_answer;
+    enum web_codec codec;
     bool for_streams, for_one;
-} codecs[] = {
-    [WEB_JSON] = {"application/json", true, true},
-    [WEB_PROTO] = {"application/proto", false, true},
-    [WEB_CONNECT_JSON] = {"application/connect+json", true, false},
-    [WEB_CONNECT_PROTO] = {"application/connect+proto", true, false},
+} types[] = {
+    {"application/json", "application/json", WEB_JSON, true, true},
+    {"application/proto", "application/proto", WEB_PROTO, false, true},
+    {"application/connect+json", "application/connect+json", WEB_CONNECT_JSON, true, false},
+    {"application/connect+proto", "application/connect+proto", WEB_CONNECT_PROTO, true, false},
+    {"application/grpc-web+json", "application/grpc-web+json", WEB_GRPC_JSON, true, true},
+    {GRPC_PROTO, GRPC_PROTO, WEB_GRPC_PROTO, true, true},
+    {"application/grpc-web", GRPC_PROTO, WEB_GRPC_PROTO, true, true},
+    {GRPC_TEXT, GRPC_TEXT, WEB_GRPC_PROTO, true, true},
+    {"application/grpc-web-text", GRPC_TEXT, WEB_GRPC_PROTO, true, true},
 };
 
-const char *web_codec_type(enum web_codec codec)
+/* Whatever parameters stand behind it. */
+static bool is_type(const char *content_type, const char *type)
 {
-    return codecs[codec].type;
+    size_t n = strcspn(content_type, "; \t");
+    return n == strlen(type) && strncasecmp(content_type, type, n) == 0;
 }
 
-bool web_codec_find(const char *content_type, bool streams, enum web_codec *ret)
+bool web_codec_find(const char *content_type, bool streams, struct web_form *ret)
 {
-    if (!content_type)
-        return false;
-    size_t n = strcspn(content_type, "; \t");
-    for (size_t i = 0; i < WEB_CODEC_NR; i++) {
-        if (n != strlen(codecs[i].type) || strncasecmp(content_type, codecs[i].type, n) != 0)
+    for (size_t i = 0; content_type && i < CL_COUNT(types); i++) {
+        if (!is_type(content_type, types[i].type))
             continue;
-        *ret = (enum web_codec)i;
-        return streams ? codecs[i].for_streams : codecs[i].for_one;
+        *ret = (struct web_form){.codec = types[i].codec,
+                                 .type = types[i].of_answer,
+                                 .in_text = strcmp(types[i].of_answer, GRPC_TEXT) == 0};
+        return streams ? types[i].for_streams : types[i].for_one;
     }
     return false;
 }
@@ -155,8 +166,8 @@ int web_codec_write(enum web_codec codec, const ProtobufCMessage *msg, bool stre
                        : add_json(protojson_write(msg), out, err);
     if (add_head(out, &at, err) < 0)
         return -1;
-    int rc = codec == WEB_CONNECT_JSON ? add_json(protojson_write(msg), out, err)
-                                       : add_packed(msg, out, err);
+    int rc = web_codec_is_json(codec) ? add_json(protojson_write(msg), out, err)
+                                      : add_packed(msg, out, err);
     if (rc == 0)
         fill_head(out, at, 0);
     return rc;
@@ -170,6 +181,12 @@ int web_codec_end(enum web_codec codec, const struct cl_err *why, struct cl_buf 
         return why ? add_line("error", connect_error(why), out, err) : 0;
     if (add_head(out, &at, err) < 0)
         return -1;
+    if (web_codec_is_grpc(codec)) {
+        if (grpcweb_status(why, out, err) < 0)
+            return -1;
+        fill_head(out, at, GRPCWEB_TRAILER);
+        return 0;
+    }
     json_t *end = why ? json_pack("{s:o}", "error", connect_error(why)) : json_object();
     if (add_json(end, out, err) < 0)
         return -1;

@@ -2,7 +2,7 @@
  *
  * Owns:    nothing.
  * Thread:  any.  Pure.
- * Source:  connectrpc.com/docs/protocol.
+ * Source:  connectrpc.com/docs/protocol; grpc/doc/PROTOCOL-WEB.md.
  */
 #ifndef CL_WEB_CODEC_H
 #define CL_WEB_CODEC_H
@@ -18,20 +18,29 @@ enum web_codec {
     WEB_PROTO,         /* application/proto: one answer */
     WEB_CONNECT_JSON,  /* application/connect+json: a stream of envelopes */
     WEB_CONNECT_PROTO, /* application/connect+proto */
+    WEB_GRPC_JSON,     /* application/grpc-web+json: envelopes, and the status in a last one */
+    WEB_GRPC_PROTO,    /* application/grpc-web, +proto, and -text */
     WEB_CODEC_NR
 };
 
-/* The type of the answer; of WEB_JSON that of one. */
-const char *web_codec_type(enum web_codec codec);
+struct web_form {
+    enum web_codec codec;
+    const char *type; /* of the answer, of WEB_JSON that of one; static */
+    bool in_text;     /* both bodies are in base64: web/grpcweb.h */
+};
 /* May a method with a stream, of requests or answers, or one without be asked so? */
-bool web_codec_find(const char *content_type, bool streams, enum web_codec *ret);
+bool web_codec_find(const char *content_type, bool streams, struct web_form *ret);
 static inline bool web_codec_is_json(enum web_codec codec)
 {
-    return codec == WEB_JSON || codec == WEB_CONNECT_JSON;
+    return codec == WEB_JSON || codec == WEB_CONNECT_JSON || codec == WEB_GRPC_JSON;
+}
+static inline bool web_codec_is_grpc(enum web_codec codec)
+{
+    return codec == WEB_GRPC_JSON || codec == WEB_GRPC_PROTO;
 }
 static inline bool web_codec_is_enveloped(enum web_codec codec)
 {
-    return codec == WEB_CONNECT_JSON || codec == WEB_CONNECT_PROTO;
+    return codec == WEB_CONNECT_JSON || codec == WEB_CONNECT_PROTO || web_codec_is_grpc(codec);
 }
 
 struct web_body {

@@ -2,13 +2,13 @@
  * what an HTTP listener feeds requests to.
  *
  * POST /cloche.v1.SERVICE/METHOD with one message, as JSON or protobuf, is one gRPC call with the
- * caller's own credential.  That is the Connect protocol; a method that streams its answers also
- * streams them as lines of JSON, for clients without a library.
+ * caller's own credential.  That is the Connect protocol, or gRPC-Web; a method that streams its
+ * answers also streams them as lines of JSON, for clients without a library.
  *
  * Owns:    the calls in flight.
  * Borrows: the loop, the pool, the texts of its configuration.
  * Thread:  the loop's.
- * Source:  connectrpc.com/docs/protocol.
+ * Source:  connectrpc.com/docs/protocol; grpc/doc/PROTOCOL-WEB.md.
  */
 #ifndef CL_WEB_SERVER_H
 #define CL_WEB_SERVER_H
@@ -48,6 +48,7 @@ struct web_request {
     const char *authorization;
     const char *content_type, *content_encoding;
     const char *connect_timeout; /* Connect-Timeout-Ms */
+    const char *grpc_timeout;    /* of gRPC-Web */
     const char *traceparent;     /* passed on when it is one */
     const char *body;
     size_t n;

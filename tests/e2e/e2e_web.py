@@ -152,13 +152,19 @@ def what_is_refused(c):
     equal("a name that is not ours is refused (DNS rebinding)", h.ask("GET", "/dashboard", Host="evil.example")[0], 403)
 
 
+def describe(folder):
+    """A file with the descriptors of all services."""
+    described = pathlib.Path(folder) / "set"
+    subprocess.run(["protoc", f"-I{REPO / 'proto'}", f"--descriptor_set_out={described}", "--include_imports",
+                    *map(str, sorted((REPO / "proto" / "cloche" / "v1").glob("*.proto")))], check=True)
+    return described
+
+
 @suite.scenario
 def by_connect_web(c):
     with tempfile.TemporaryDirectory() as folder:
-        described = pathlib.Path(folder) / "set"
-        subprocess.run(["protoc", f"-I{REPO / 'proto'}", f"--descriptor_set_out={described}", "--include_imports",
-                        *map(str, sorted((REPO / "proto" / "cloche" / "v1").glob("*.proto")))], check=True)
-        for form in ("json", "proto"):
+        described = describe(folder)
+        for form in ("json", "proto", "grpc-json", "grpc-proto"):
             tenant = c.tenant(f"connect-{form}")
             done = subprocess.run([NODE, HERE / "web_connect_client.mjs", MODULES, described, url_of(c), tenant.key, form],
                                   capture_output=True, text=True, timeout=soon(120))
@@ -171,6 +177,42 @@ def by_connect_web(c):
                 equal(f"{form}: {what}", seen[what], want)
             equal(f"{form}: an error has its details", (seen["unknown"][0], seen["unknown"][2]), ("NotFound", ["google.rpc.ErrorInfo"]))
             equal(f"{form}: also behind a stream", (seen["unknownStream"][0], seen["unknownStream"][2]), ("NotFound", ["google.rpc.ErrorInfo"]))
+
+
+@suite.scenario
+def by_grpc_web(c):
+    tenant = c.tenant("grpc-web")
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([NODE, HERE / "web_grpcweb_client.mjs", MODULES, describe(folder), url_of(c), tenant.key], capture_output=True, text=True, timeout=soon(120))
+    if check("Google's client goes through (text)", done.returncode == 0, done.stderr[-3000:]):
+        seen = json.loads(done.stdout)
+        equal("who am I", seen["who"], "grpc-web")
+        equal("a job runs, its events come", seen["run"], [["accepted", "started", "output", "ended"], "ü\n", 3])
+        equal("an error is its status, with a text and details", (seen["unknown"][0], "job_0123456789abcdefghjkmnpqrs" in seen["unknown"][1], seen["unknown"][2]), (5, True, True))
+        equal("… also behind a stream", seen["unknownStream"][0], 5)
+        equal("a key that is none", seen["stranger"], 16)
+    h = Http(c, tenant.key)
+
+    def ask(method, body, kind="application/grpc-web+proto", **headers):
+        status, head, got = h.ask("POST", f"/cloche.v1.{method}", body, Content_Type=kind, **headers)
+        return status, head.get("Content-Type"), got
+    empty = b"\0\0\0\0\0"
+    whole = ask("TenantService/WhoAmI", empty)
+    n = int.from_bytes(whole[2][1:5], "big")
+    equal("one answer is a message and its status", (whole[:2], whole[2][0], whole[2][5 + n:]), ((200, "application/grpc-web+proto"), 0, b"\x80\0\0\0\x0fgrpc-status:0\r\n"))
+    in_text = ask("TenantService/WhoAmI", base64.b64encode(empty), "application/grpc-web-text")
+    pieces = re.findall(rb"[^=]+=*", in_text[2])
+    equal("… in text the same", (in_text[:2], b"".join(map(base64.b64decode, pieces))), ((200, "application/grpc-web-text+proto"), whole[2]))
+    equal("… also where the request comes in pieces", ask("TenantService/WhoAmI", base64.b64encode(empty[:2]) + base64.b64encode(empty[2:]), "application/grpc-web-text")[2], in_text[2])
+    for body, kind, why in ((b"", "application/grpc-web", b"grpc-status:3"), (b"\0\0\0", "application/grpc-web", b"no Connect envelope"), (b"\1" + empty[1:], "application/grpc-web", b"compressed"),
+                            (empty * 2, "application/grpc-web", b"2 messages"), (b"AAAA AAA", "application/grpc-web-text", b"base64")):
+        got = ask("TenantService/WhoAmI", body, kind)
+        said = b"".join(map(base64.b64decode, re.findall(rb"[^=]+=*", got[2]))) if "text" in kind else got[2]
+        check(f"{body!r} says what is wrong", got[0] == 200 and said[0] == 0x80 and b"grpc-status:3\r\n" in said and why in said, got)
+    got = ask("TenantService/WhoAmI", empty, grpc_timeout="soon")
+    check("a time limit is gRPC's", b"grpc-status:3" in got[2] and b"grpc-timeout" in got[2], got)
+    nobody = Http(c).ask("POST", "/cloche.v1.TenantService/WhoAmI", empty, Content_Type="application/grpc-web")
+    check("without a key nothing is asked", nobody[0] == 200 and b"grpc-status:16" in nobody[2], nobody)
 
 
 @suite.scenario

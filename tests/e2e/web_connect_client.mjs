@@ -1,7 +1,7 @@
 // connect-web, unmodified, against the gateway: no generated code, the services are those of a descriptor set.
 // One JSON line on stdout.
 //
-// usage: node web_connect_client.mjs MODULES DESCRIPTOR_SET URL KEY json|proto      (run by e2e_web.py)
+// usage: node web_connect_client.mjs MODULES DESCRIPTOR_SET URL KEY json|proto|grpc-json|grpc-proto      (run by e2e_web.py)
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 const [modules, set, baseUrl, key, form] = process.argv.slice(2)
@@ -9,7 +9,8 @@ const require = createRequire(modules + '/')
 const { createFileRegistry, fromBinary } = require('@bufbuild/protobuf')
 const { FileDescriptorSetSchema } = require('@bufbuild/protobuf/wkt')
 const { createClient, ConnectError, Code } = require('@connectrpc/connect')
-const { createConnectTransport } = require('@connectrpc/connect-web')
+const { createConnectTransport, createGrpcWebTransport } = require('@connectrpc/connect-web')
+const createTransport = form.startsWith('grpc-') ? createGrpcWebTransport : createConnectTransport
 
 const registry = createFileRegistry(fromBinary(FileDescriptorSetSchema, readFileSync(set)))
 function clientOf(name, credential = key) {
@@ -17,7 +18,7 @@ function clientOf(name, credential = key) {
     req.header.set('Authorization', `Bearer ${credential}`)
     return next(req)
   }]
-  const transport = createConnectTransport({ baseUrl, interceptors, useBinaryFormat: form === 'proto' })
+  const transport = createTransport({ baseUrl, interceptors, useBinaryFormat: form.endsWith('proto') })
   return createClient(registry.getService(`cloche.v1.${name}`), transport)
 }
 async function caught(promise) {

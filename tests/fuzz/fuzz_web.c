@@ -1,4 +1,4 @@
-/* What strangers post to a method: a path, then a body in one of four forms, of one message or
+/* What strangers post to a method: a path, then a body in one of six forms, of one message or
  * many.  What is read as a message is written again in the same form, and is the same message then.
  */
 #include <stddef.h>

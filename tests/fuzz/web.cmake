@@ -1,1 +1,2 @@
+cl_fuzz(grpcweb DEPS web)
 cl_fuzz(web DEPS web)

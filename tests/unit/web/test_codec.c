@@ -1,4 +1,4 @@
-/* tests/unit/web/test_codec.c - the four forms of a message over HTTP. */
+/* tests/unit/web/test_codec.c - the forms of a message over HTTP. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,16 +26,26 @@ static void test_types(void **state)
         {"application/connect+json", true, true, WEB_CONNECT_JSON},
         {"application/connect+json", false, false, 0},
         {"application/connect+proto", true, true, WEB_CONNECT_PROTO},
+        {"application/grpc-web", false, true, WEB_GRPC_PROTO},
+        {"application/grpc-web+proto", true, true, WEB_GRPC_PROTO},
+        {"application/grpc-web-text", true, true, WEB_GRPC_PROTO},
+        {"application/grpc-web-text+proto", false, true, WEB_GRPC_PROTO},
+        {"application/grpc-web+json", true, true, WEB_GRPC_JSON},
+        {"application/grpc-web+thrift", true, false, 0},
+        {"application/grpc", true, false, 0},
         {"application/jsonp", false, false, 0},
         {"text/plain", false, false, 0},
         {"", false, false, 0},
         {NULL, false, false, 0},
     };
     for (size_t i = 0; i < CL_COUNT(rows); i++) {
-        enum web_codec codec;
-        assert_int_equal(web_codec_find(rows[i].type, rows[i].streams, &codec), rows[i].is_there);
-        if (rows[i].is_there)
-            assert_int_equal(codec, rows[i].codec);
+        struct web_form form;
+        assert_int_equal(web_codec_find(rows[i].type, rows[i].streams, &form), rows[i].is_there);
+        if (!rows[i].is_there)
+            continue;
+        assert_int_equal(form.codec, rows[i].codec);
+        assert_int_equal(form.in_text, strstr(rows[i].type, "-text") != NULL);
+        assert_int_equal(strstr(form.type, "-text") != NULL, form.in_text);
     }
 }
 
@@ -54,6 +64,8 @@ static void test_there_and_back(void **state)
         {WEB_PROTO, false, "\x0a\5sbx_1", 7},
         {WEB_CONNECT_JSON, true, "\0\0\0\0\x15{\"sandboxId\":\"sbx_1\"}", 26},
         {WEB_CONNECT_PROTO, true, "\0\0\0\0\7\x0a\5sbx_1", 12},
+        {WEB_GRPC_JSON, false, "\0\0\0\0\x15{\"sandboxId\":\"sbx_1\"}", 26},
+        {WEB_GRPC_PROTO, false, "\0\0\0\0\7\x0a\5sbx_1", 12},
     };
     for (size_t i = 0; i < CL_COUNT(rows); i++) {
         struct cl_buf out;
@@ -94,6 +106,10 @@ static void test_lines_and_ends(void **state)
     assert_int_equal(web_codec_end(WEB_CONNECT_PROTO, NULL, &out, NULL), 0);
     assert_memory_equal(out.data, "\2\0\0\0\2{}", 7);
     assert_int_equal(out.len, 7);
+    cl_buf_clear(&out);
+    assert_int_equal(web_codec_end(WEB_GRPC_JSON, NULL, &out, NULL), 0);
+    assert_int_equal(out.len, 20);
+    assert_memory_equal(out.data, "\x80\0\0\0\x0fgrpc-status:0\r\n", 20);
     cl_buf_fini(&out);
 }
 
@@ -143,6 +159,8 @@ static void test_bad_bodies(void **state)
         {WEB_CONNECT_JSON, "\1\0\0\0\2{}", 7},
         {WEB_CONNECT_JSON, "\0\0\0\0\3{}", 7},
         {WEB_CONNECT_PROTO, "\0\0\0\0\1\x0a", 6},
+        {WEB_GRPC_PROTO, "\x80\0\0\0\0", 5},
+        {WEB_GRPC_PROTO, "\0\0\0\0", 4},
     };
     for (size_t i = 0; i < CL_COUNT(rows); i++) {
         struct cl_arena *arena;
