@@ -133,7 +133,10 @@ int cl_file_name(int fd, const char *path, struct cl_err *err)
     char link[32];
     (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     if (linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
-        return cl_fail(err, CL_E_SYS, errno, "name a file '%s'", path);
+        return cl_fail(err, CL_E_SYS, errno, "name a file '%s'%s", path,
+                       errno == ENOENT ? "\nits folder may be on overlayfs, where some kernels "
+                                         "cannot: put it on a disk"
+                                       : "");
     return 0;
 }
 

@@ -18,6 +18,7 @@
 #include "base/loop.h"
 #include "base/notify.h"
 #include "base/own.h"
+#include "cli/child_log.h"
 #include "cli/supervisor.h"
 
 enum { CRASHES_MAX = 3, FDS_WANTED = 65536, LISTEN_FD = 3 };
@@ -29,7 +30,7 @@ enum { CRASHES_MAX = 3, FDS_WANTED = 65536, LISTEN_FD = 3 };
 #define START_MAX_NS (30 * CL_NS_PER_S)
 #define DRAIN_NS \
     (29500 * CL_NS_PER_MS) /* `down` promises 30 s, of which a worker's pauses have 20 */
-#define LOG_MAX_BYTES (16 * CL_MIB)
+#define TRIM_NS (5 * CL_NS_PER_S)
 
 enum { LEFTOVER_POLLS = 600, LEFTOVER_POLL_US = 50 * 1000 };
 enum sup_state { SUP_STARTING = 1, SUP_RUNNING, SUP_STOPPING, SUP_DONE };
@@ -44,13 +45,14 @@ struct child {
     pid_t pid; /* 0 = does not run */
     uint64_t started_ns, backoff_ns;
     unsigned restarts, crashes; /* crashes: before it was up for the first time */
+    bool log_grows;             /* it cannot be trimmed, which was said */
 };
 
 struct supervisor {
     const struct plan *plan;
     struct cl_loop *loop;
     struct child children[PLAN_PROCS];
-    struct cl_timer poll, drain;
+    struct cl_timer poll, drain, trim;
     enum sup_state state;
     size_t starting; /* children before it are up */
     uint64_t since_ns;
@@ -124,17 +126,6 @@ static void write_state(const struct supervisor *s)
 /* --- a child
  * ---------------------------------------------------------------------------------------- */
 
-static int open_log(const struct proc *proc)
-{
-    struct stat st;
-    char old[PATH_TEXT + 4];
-    if (stat(proc->log, &st) == 0 && (uint64_t)st.st_size > LOG_MAX_BYTES) {
-        (void)snprintf(old, sizeof old, "%s.1", proc->log);
-        (void)rename(proc->log, old);
-    }
-    return open(proc->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0640);
-}
-
 static void raise_limits(void)
 {
     struct rlimit lim;
@@ -197,9 +188,9 @@ static int child_start(struct child *c, struct cl_err *err)
 {
     char *argv[PROC_ARGS + 1];
     pid_t parent = getpid();
-    CL_AUTO(cl_closep) int log_fd = open_log(c->proc);
-    if (log_fd < 0)
-        return cl_fail(err, CL_E_SYS, errno, "open '%s'", c->proc->log);
+    CL_AUTO(cl_closep) int log_fd = -1;
+    if (child_log_open(c->proc->log, &log_fd, err) < 0)
+        return -1;
     for (size_t i = 0; i < c->proc->n_args; i++)
         argv[i] = (char *)(uintptr_t)c->proc->args[i];
     argv[c->proc->n_args] = NULL;
@@ -276,21 +267,6 @@ static void give_up(struct supervisor *s, const struct cl_err *err)
 /* --- starting and starting again
  * ------------------------------------------------------------------------ */
 
-static void last_words(const struct proc *proc, char *out, size_t size)
-{
-    char tail[1024] = "";
-    CL_AUTO(cl_closep) int fd = open(proc->log, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return;
-    off_t at = st.st_size > (off_t)sizeof tail - 1 ? st.st_size - (off_t)sizeof tail + 1 : 0;
-    ssize_t n = pread(fd, tail, sizeof tail - 1, at);
-    while (n > 0 && tail[n - 1] == '\n')
-        tail[--n] = '\0';
-    const char *line = strrchr(tail, '\n');
-    (void)snprintf(out, size, "%s", line ? line + 1 : tail);
-}
-
 static void say_exit(const struct child *c, int status, char *out, size_t size)
 {
     if (WIFSIGNALED(status))
@@ -326,7 +302,7 @@ static void on_child(pid_t pid, int status, void *arg)
     bool first = s->state == SUP_STARTING && &s->children[s->starting] == c;
     if (first && ++c->crashes >= CRASHES_MAX) {
         struct cl_err err;
-        last_words(c->proc, words, sizeof words);
+        child_log_last_line(c->proc->log, words, sizeof words);
         (void)cl_fail(&err, CL_E_SYS, 0, "%s: %s\nsee %s", how, words, c->proc->log);
         give_up(s, &err);
         return;
@@ -366,6 +342,19 @@ static void on_poll(void *arg)
     write_state(s);
 }
 
+static void on_trim(void *arg)
+{
+    struct supervisor *s = arg;
+    struct cl_err err = {0};
+    for (size_t i = 0; i < PLAN_PROCS; i++) {
+        struct child *c = &s->children[i];
+        if (child_log_trim(c->proc->log, CHILD_LOG_MAX, &err) == 0 || c->log_grows)
+            continue;
+        c->log_grows = true;
+        cli_say("supervisor: %s, ignoring", err.text);
+    }
+}
+
 /* --- life
  * ------------------------------------------------------------------------------------------------
  */
@@ -397,6 +386,7 @@ static int supervisor_init(struct supervisor *s, struct cl_err *err)
 {
     if (cl_loop_new(&s->loop, err) < 0 || cl_timer_init(&s->poll, s->loop, on_poll, s, err) < 0 ||
         cl_timer_init(&s->drain, s->loop, on_drain, s, err) < 0 ||
+        cl_timer_init(&s->trim, s->loop, on_trim, s, err) < 0 ||
         cl_loop_on_signal(s->loop, SIGTERM, on_signal, s, err) < 0 ||
         cl_loop_on_signal(s->loop, SIGINT, on_signal, s, err) < 0)
         return -1;
@@ -424,6 +414,7 @@ static void supervisor_fini(struct supervisor *s)
     }
     cl_timer_fini(&s->poll);
     cl_timer_fini(&s->drain);
+    cl_timer_fini(&s->trim);
     cl_loop_free(s->loop);
 }
 
@@ -452,6 +443,7 @@ int supervisor_run(const struct plan *plan, int ready_fd, struct cl_err *err)
     }
     if (rc == 0) {
         cl_timer_every(&s.poll, POLL_NS);
+        cl_timer_every(&s.trim, TRIM_NS);
         while (s.state != SUP_DONE)
             cl_loop_run(s.loop);
         if (s.failed) {

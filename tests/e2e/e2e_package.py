@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-from harness import BUILD, DRIVER, IMAGES, Suite, has_image, read_text, sha256, skip, until
+from harness import BUILD, DRIVER, IMAGES, MIB, Suite, has_image, read_text, sha256, skip, until
 from systemd_host import TEMPLATES, USERS, SystemdHost
 
 suite = Suite("package")
@@ -110,6 +110,10 @@ def one_host_is_started(host):
     owners = {name: {os.stat(f"/proc/{pid}").st_uid for pid in host.processes(name)} for name in ("cloche-scheduler", "cloche-gateway", "redis-")}
     uids = {u: int(host.run("id", "-u", u).stdout) for u in USERS}
     equal("each process is its own user's", owners, {"cloche-scheduler": {uids["cloche"]}, "cloche-gateway": {uids["cloche"]}, "redis-": {uids["cloche-redis"]}})
+    log = host.path("var/lib/cloche/log/gateway.log")
+    with open(log, "ab") as f:
+        f.write(b"a long line\n" * (17 * MIB // 12))
+    check("a log that has grown is cut", until(lambda: log.stat().st_size < MIB and log.with_suffix(".log.1").stat().st_size > 16 * MIB, 30), log.stat())
     second = host.cloche("up", "--foreground")
     check("a second supervisor says that there is one", second.returncode == 1 and "runs already" in second.stderr, second.stderr)
     made = host.cloche("sandbox", "create", "base", "--ttl", "1h")
@@ -166,7 +170,7 @@ def make_certificates(host):
 
 @suite.scenario
 def a_fleet_is_set_up(host):
-    host.run("rm", "-rf", "/var/lib/cloche", "/run/cloche")
+    host.run("find", "/var/lib/cloche", "/run/cloche", "-mindepth", "1", "-delete")
     host.run("systemd-tmpfiles", "--create", "cloche.conf")
     make_certificates(host)
     examples = host.path("usr/share/doc/cloche/examples")

@@ -43,6 +43,8 @@ ln -s /proc/self/fd dev/fd
 for n in 0:stdin 1:stdout 2:stderr; do ln -s "fd/${n%:*}" "dev/${n#*:}"; done
 ip link set lo up
 rm -rf var/lib/cloche etc/cloche etc/default/cloche var/lib/redis
+mkdir -m 755 var/lib/cloche
+mount --bind "$1/state" var/lib/cloche # overlayfs of Linux 6.1 gives no name to a file that was made without one
 install -d -o redis -g redis -m 750 var/lib/redis
 mkdir -p etc/systemd/system
 printf '[Unit]\\nRequires=basic.target\\nAfter=basic.target\\nAllowIsolate=yes\\n' > etc/systemd/system/bare.target
@@ -61,7 +63,7 @@ class SystemdHost:
         self.child, self.init = None, 0
 
     def __enter__(self):
-        for name in ("upper", "work", "root"):
+        for name in ("upper", "work", "root", "state"):
             (self.dir / name).mkdir()
         log = open(self.dir / "console", "wb")  # noqa: SIM115
         self.child = subprocess.Popen(["unshare", "--mount", "--pid", "--fork", "--cgroup", "--net", "--ipc", "--uts", "--kill-child",
