@@ -75,7 +75,8 @@ def what_is_in_it(host):
     listed = subprocess.check_output(["dpkg-deb", "-c", str(first)], text=True)
     paths = {line.split()[5].lstrip(".") for line in listed.splitlines()}
     for path in ("/usr/bin/cloche", "/usr/bin/cloche-vmm", "/usr/share/cloche/images/build.sh", "/usr/share/cloche/proto/cloche/v1/job.proto",
-                 "/usr/share/doc/cloche/docs/install.md", "/etc/default/cloche", *(f"/usr/lib/systemd/system/{u}.service" for u in (ONE_HOST, *FLEET))):
+                 "/usr/share/cloche/examples/scheduler.ini", "/usr/share/doc/cloche/docs/install.md",
+                 "/usr/share/bash-completion/completions/cloche", "/etc/default/cloche", *(f"/usr/lib/systemd/system/{u}.service" for u in (ONE_HOST, *FLEET))):
         check(f"it has {path}", path in paths)
     check("it has no folder of a build", not any("/local/" in p or str(BUILD) in p for p in paths), sorted(paths))
     needs = subprocess.check_output(["dpkg-deb", "-f", str(first), "Depends", "Recommends"], text=True)
@@ -173,7 +174,7 @@ def a_fleet_is_set_up(host):
     host.run("find", "/var/lib/cloche", "/run/cloche", "-mindepth", "1", "-delete")
     host.run("systemd-tmpfiles", "--create", "cloche.conf")
     make_certificates(host)
-    examples = host.path("usr/share/doc/cloche/examples")
+    examples = host.path("usr/share/cloche/examples")
     for name in ("audit.ini", "audit-reader.ini", "scheduler.ini", "gateway.ini"):
         host.path(f"etc/cloche/{name}").write_text((examples / name).read_text().replace("HOST", "127.0.0.1").replace("NAME", "here"))
     password = host.run("cat", "/etc/cloche/redis-password").stdout.strip()
