@@ -154,6 +154,19 @@ def it_is_told_something_wrong(host):
 
 
 @suite.scenario
+def another_host_may_join(host):
+    host.configure(f"{UP} --listen 0.0.0.0:7443 --worker-listen 0.0.0.0:7444")
+    succeeds("it listens on all its addresses", host.run("systemctl", "restart", ONE_HOST, seconds=READY))
+    succeeds("it has come up", host.cloche("up", seconds=READY))
+    token = host.cloche("worker", "token").stdout.strip()
+    there = {"CLOCHE_ENDPOINT": "127.0.0.1:7443", "CLOCHE_CA": "/var/lib/cloche/tls/ca.pem", "CLOCHE_STATE_DIR": "/tmp/there"}
+    succeeds("a worker of another host is enrolled", host.cloche("worker", "enroll", token, "--config", "/tmp/there.ini", **there))
+    said = host.path("tmp/there.ini").read_text()
+    check("it is told an address that it can reach", "scheduler = 127.0.0.1:7444\n" in said, said)
+    succeeds("cloche-worker takes what was written", host.run("cloche-worker", "--config", "/tmp/there.ini", "--check-config"))
+
+
+@suite.scenario
 def it_is_stopped(host):
     succeeds("it stops", host.run("systemctl", "disable", "--now", ONE_HOST, seconds=READY))
     equal("nothing of it runs", [n for n in ("cloche", "redis-") if host.processes(n)], [])
