@@ -32,7 +32,7 @@ struct cli_opts {
     bool json, all, follow, recursive, force;
     bool keyless; /* set by a command: it calls what needs no API key */
     /* up, down, status */
-    bool foreground, insecure_listen, no_users;
+    bool foreground, log_to_stderr, insecure_listen, no_users;
     const char *listen, *state_dir, *run_dir, *templates, *driver, *metrics, *worker_listen, *mcp,
         *net_private;
     uint64_t warm, ready_fd;

@@ -3,6 +3,8 @@
 
 static const struct arg_opt up_opts[] = {
     {"foreground", 'f', ARG_FLAG, OPT(foreground), NULL, "stay here and supervise (for systemd)"},
+    {"log-to-stderr", 0, ARG_FLAG, OPT(log_to_stderr), NULL,
+     "with --foreground: all processes log here, not to files (journald, containers)"},
     {"listen", 0, ARG_STRING, OPT(listen), "HOST:PORT", "serve TCP too; TLS 1.3 off loopback"},
     {"insecure-listen", 0, ARG_FLAG, OPT(insecure_listen), NULL, "allow plaintext off loopback"},
     {"worker-listen", 0, ARG_STRING, OPT(worker_listen), "HOST:PORT",

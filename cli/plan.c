@@ -149,6 +149,10 @@ static int check_addresses(const struct cli_opts *o, struct cl_err *err)
 int plan_make(const struct cli_opts *o, struct plan *p, struct cl_err *err)
 {
     *p = (struct plan){0};
+    if (o->log_to_stderr && !o->foreground)
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "--log-to-stderr without --foreground\na supervisor that is left behind has "
+                       "no stderr: its processes log to STATE/log");
     if (paths_resolve(o, &p->paths, err) < 0 || check_lengths(p, err) < 0 ||
         check_addresses(o, err) < 0)
         return -1;
@@ -162,6 +166,8 @@ int plan_make(const struct cli_opts *o, struct plan *p, struct cl_err *err)
     set_proc(p, PROC_SCHEDULER, "scheduler", "api.sock", SIGKILL);
     set_proc(p, PROC_GATEWAY, "gateway", NULL, SIGTERM);
     set_proc(p, PROC_WORKER, "worker", NULL, SIGTERM);
+    for (size_t i = 0; i < PLAN_PROCS && o->log_to_stderr; i++)
+        p->procs[i].log[0] = '\0';
     (void)snprintf(p->procs[PROC_REDIS].program, PATH_TEXT, "/usr/bin/redis-server");
     (void)snprintf(p->endpoint, sizeof p->endpoint, "unix:%s/api.sock", p->paths.run);
     (void)snprintf(p->templates, sizeof p->templates, "%s",

@@ -29,9 +29,9 @@ struct proc {
     size_t n_args;
     uid_t uid;
     gid_t gid;
-    int death_signal;             /* what it gets when the supervisor dies */
-    char ready_socket[PATH_TEXT]; /* accepts when it is up; "" = up at once */
-    char log[PATH_TEXT];
+    int death_signal;              /* what it gets when the supervisor dies */
+    char ready_socket[PATH_TEXT];  /* accepts when it is up; "" = up at once */
+    char log[PATH_TEXT];           /* "" = the supervisor's stderr */
     char metrics[ENDPOINT_TEXT];   /* "" or HOST:PORT */
     int listeners[PROC_LISTENERS]; /* owned: TCP ports that are held for it */
     size_t n_listeners;

@@ -184,12 +184,20 @@ static _Noreturn void become(const struct proc *proc, char *const *argv, int log
 
 static void on_child(pid_t pid, int status, void *arg);
 
+static int child_log(const struct proc *proc, int *ret_fd, struct cl_err *err)
+{
+    if (proc->log[0])
+        return child_log_open(proc->log, ret_fd, err);
+    *ret_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, LISTEN_FD + PROC_LISTENERS);
+    return *ret_fd >= 0 ? 0 : cl_fail(err, CL_E_SYS, errno, "stderr");
+}
+
 static int child_start(struct child *c, struct cl_err *err)
 {
     char *argv[PROC_ARGS + 1];
     pid_t parent = getpid();
     CL_AUTO(cl_closep) int log_fd = -1;
-    if (child_log_open(c->proc->log, &log_fd, err) < 0)
+    if (child_log(c->proc, &log_fd, err) < 0)
         return -1;
     for (size_t i = 0; i < c->proc->n_args; i++)
         argv[i] = (char *)(uintptr_t)c->proc->args[i];
@@ -267,6 +275,11 @@ static void give_up(struct supervisor *s, const struct cl_err *err)
 /* --- starting and starting again
  * ------------------------------------------------------------------------ */
 
+static const char *where_it_logs(const struct proc *proc)
+{
+    return proc->log[0] ? proc->log : "its messages above";
+}
+
 static void say_exit(const struct child *c, int status, char *out, size_t size)
 {
     if (WIFSIGNALED(status))
@@ -303,7 +316,7 @@ static void on_child(pid_t pid, int status, void *arg)
     if (first && ++c->crashes >= CRASHES_MAX) {
         struct cl_err err;
         child_log_last_line(c->proc->log, words, sizeof words);
-        (void)cl_fail(&err, CL_E_SYS, 0, "%s: %s\nsee %s", how, words, c->proc->log);
+        (void)cl_fail(&err, CL_E_SYS, 0, "%s: %s\nsee %s", how, words, where_it_logs(c->proc));
         give_up(s, &err);
         return;
     }
@@ -324,7 +337,7 @@ static void on_poll(void *arg)
         if (cl_now_ns() - s->since_ns > START_MAX_NS) {
             (void)cl_fail(&err, CL_E_DEADLINE, 0,
                           "%s does not accept connections after 30 s\nsee %s", c->proc->name,
-                          c->proc->log);
+                          where_it_logs(c->proc));
             give_up(s, &err);
         }
         return;
@@ -348,7 +361,8 @@ static void on_trim(void *arg)
     struct cl_err err = {0};
     for (size_t i = 0; i < PLAN_PROCS; i++) {
         struct child *c = &s->children[i];
-        if (child_log_trim(c->proc->log, CHILD_LOG_MAX, &err) == 0 || c->log_grows)
+        if (!c->proc->log[0] || child_log_trim(c->proc->log, CHILD_LOG_MAX, &err) == 0 ||
+            c->log_grows)
             continue;
         c->log_grows = true;
         cli_say("supervisor: %s, ignoring", err.text);

@@ -155,9 +155,11 @@ def it_is_told_something_wrong(host):
 
 @suite.scenario
 def another_host_may_join(host):
-    host.configure(f"{UP} --listen 0.0.0.0:7443 --worker-listen 0.0.0.0:7444")
+    host.configure(f"{UP} --log-to-stderr --listen 0.0.0.0:7443 --worker-listen 0.0.0.0:7444")
     succeeds("it listens on all its addresses", host.run("systemctl", "restart", ONE_HOST, seconds=READY))
     succeeds("it has come up", host.cloche("up", seconds=READY))
+    journal = host.run("journalctl", "--no-pager", "-u", ONE_HOST, "-o", "cat").stdout
+    check("its processes log to the journal when they are told to", all(f'"process":"{name}"' in journal for name in ("scheduler", "worker", "gateway")), journal[-1000:])
     token = host.cloche("worker", "token").stdout.strip()
     there = {"CLOCHE_ENDPOINT": "127.0.0.1:7443", "CLOCHE_CA": "/var/lib/cloche/tls/ca.pem", "CLOCHE_STATE_DIR": "/tmp/there"}
     succeeds("a worker of another host is enrolled", host.cloche("worker", "enroll", token, "--config", "/tmp/there.ini", **there))

@@ -58,7 +58,7 @@ def make_image(base):
 def start(*options):
     docker("run", "-d", "--init", "--name", NAME, "--network", "host", "--device", "/dev/kvm", *options, "-e", "CLOCHE_TEMPLATE_DIR=/srv/templates",
            "-v", f"{IMAGES}:/srv/templates:ro", "-v", f"{NAME}-state:/var/lib/cloche", "-v", f"{NAME}-run:/run/cloche", NAME,
-           "cloche", "up", "--foreground", "--templates", "base", "--warm", "1")
+           "cloche", "up", "--foreground", "--log-to-stderr", "--templates", "base", "--warm", "1")
     for _ in range(600):
         if cloche("up").returncode == 0:
             return
@@ -75,6 +75,8 @@ def end():
     docker("stop", "-t", "60", NAME)
     status = docker("inspect", "-f", "{{.State.ExitCode}}", NAME).stdout.strip()
     check("it ends in order when asked", status == "0", status)
+    log = docker("logs", NAME)
+    check("what its processes logged is Docker's", '"process":"worker"' in log.stdout + log.stderr, log.stderr[-500:])
     print(f"     stopped in {time.monotonic() - begin:.1f} s")
 
 

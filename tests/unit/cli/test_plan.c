@@ -128,6 +128,23 @@ static void test_tls_is_for_addresses_off_loopback(void **state)
     cl_free(p);
 }
 
+static void test_only_who_stays_logs_to_its_stderr(void **state)
+{
+    (void)state;
+    struct plan *p = cl_zalloc(sizeof *p);
+    struct cl_err err = {0};
+    struct cli_opts o = {.state_dir = "/tmp/s", .run_dir = "/tmp/r", .log_to_stderr = true};
+    assert_int_equal(plan_make(&o, p, &err), -1);
+    assert_non_null(strstr(err.text, "--foreground"));
+    o.foreground = true;
+    assert_int_equal(plan_make(&o, p, &err), 0);
+    assert_string_equal(p->procs[PROC_WORKER].log, "");
+    o.log_to_stderr = false;
+    assert_int_equal(plan_make(&o, p, &err), 0);
+    assert_string_equal(p->procs[PROC_WORKER].log, "/tmp/s/log/worker.log");
+    cl_free(p);
+}
+
 static void test_a_bad_listen_address_is_named(void **state)
 {
     (void)state;
@@ -163,6 +180,7 @@ int main(void)
         cmocka_unit_test(test_a_path_cannot_add_lines_to_redis_conf),
         cmocka_unit_test(test_a_socket_path_that_is_too_long_is_refused_with_a_remedy),
         cmocka_unit_test(test_tls_is_for_addresses_off_loopback),
+        cmocka_unit_test(test_only_who_stays_logs_to_its_stderr),
         cmocka_unit_test(test_a_bad_listen_address_is_named),
         cmocka_unit_test(test_a_run_folder_that_is_missing_or_ours_is_safe),
     };
