@@ -133,11 +133,8 @@ int cl_file_name(int fd, const char *path, struct cl_err *err)
     char link[32];
     (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     if (linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
-        return errno == ENOENT ? cl_fail(err, CL_E_SYS, 0,
-                                         "name a file '%s': %s, as on overlayfs of some kernels\n"
-                                         "put its folder on a disk's own file system",
-                                         path, strerror(ENOENT))
-                               : cl_fail(err, CL_E_SYS, errno, "name a file '%s'", path);
+        return cl_fail(err, CL_E_SYS, errno, "name a file '%s'%s", path,
+                       errno == ENOENT ? ", which overlayfs of some kernels cannot" : "");
     return 0;
 }
 
