@@ -95,6 +95,9 @@ def it_is_installed(host):
     verified = host.run("systemd-analyze", "verify", *units)
     ours = [line for line in (verified.stdout + verified.stderr).splitlines() if "cloche" in line]
     check("systemd finds nothing wrong with its units", verified.returncode == 0 and not ours, ours)
+    for unit in ("cloche", "cloche-worker"):
+        devices = host.show(f"{unit}.service", "DevicePolicy", "DeviceAllow", "PrivateDevices", "ProtectClock")  # the last has a filter of devices in some versions
+        equal(f"nothing keeps {unit} from /dev/kvm", devices, {"DevicePolicy": "auto", "PrivateDevices": "no", "ProtectClock": "no"})
     equal("nothing is started unasked", [host.state(u) for u in units], ["inactive"] * len(units))
     check("the recipes are found where they were put", "recipe" in host.cloche("template", "build", "no-such-template").stderr,
           host.cloche("template", "build", "no-such-template").stderr)
