@@ -193,7 +193,8 @@ struct thrash_look cgroups_look(const struct cgroups *groups)
         .now_ns = cl_now_ns(),
         .limit_bytes = read_number(groups->user_fd, "memory.max"),
         .cache_bytes = files > kept ? files - kept : 0,
-        .reread_pages = find_key(stat, "workingset_activate_file"),
+        .reread_pages = find_key(stat, "workingset_refault_file"),
+        .missed_pages = find_key(stat, "workingset_activate_file"),
         .faults = find_key(stat, "pgmajfault"),
         .user_ns = read_key(groups->user_fd, "cpu.stat", "user_usec") * CL_NS_PER_US,
     };

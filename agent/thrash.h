@@ -21,6 +21,8 @@ enum {
     THRASH_CACHE_LEAST = 256 * 1024, /* counts as so much when it is less */
     THRASH_TIMES = 10,               /* so often all of the cache was read again, for use */
     THRASH_PAGES_A_FAULT = 16,       /* more of them: it is files that are read, not programs */
+    THRASH_BARE = 1024 * 1024,       /* less cache: nobody keeps what they run from */
+    THRASH_BARE_PAGES_A_FAULT = 64,  /* twice what one fault reads around it */
     THRASH_USER_SHARE = 6,           /* of the time: who computes more than that gets on */
 };
 #define THRASH_LEAST_NS UINT64_C(10000000000)
@@ -34,7 +36,8 @@ struct thrash_look {
     uint64_t now_ns;
     uint64_t limit_bytes;
     uint64_t cache_bytes;  /* pages of files, not of tmpfs */
-    uint64_t reread_pages; /* given up and missed soon, ever (workingset_activate_file) */
+    uint64_t reread_pages; /* given up and read again, ever (workingset_refault_file) */
+    uint64_t missed_pages; /* of them: missed so soon that they count as in use (..activate_file) */
     uint64_t faults;       /* that waited for a page to be read, ever (pgmajfault) */
     uint64_t user_ns;      /* of CPU time in programs, not in the kernel for them */
 };
@@ -42,6 +45,7 @@ struct thrash_look {
 struct thrash {
     struct thrash_look first; /* of this time */
     uint64_t last_ns;
+    uint64_t most_cache_bytes; /* of all looks of this time */
 };
 
 /* Called while there is pressure.  True: something must end; the next time begins anew. */

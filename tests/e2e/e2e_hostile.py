@@ -65,6 +65,8 @@ def memory_hog(c):
     # Near the end it reads again and again what it runs from, and the kernel finds nothing wrong with that.
     bit_by_bit = "import json,os,re,zlib\nx=[]\nwhile True:\n x.append(bytearray(32768))\n s=json.dumps({'l':os.listdir('/'),'n':len(x)/7}); json.loads(s); re.sub('(a|b)+','c',s); zlib.compress(s.encode())"
     attack(c, "a memory hog that takes bit by bit", "python3", "-c", bit_by_bit, expect=("OOM_KILLED",), timeout=120, template="python")
+    # This one leaves them no cache at all, so that the kernel sees none of it in use.
+    attack(c, "a memory hog in small pieces", "python3", "-c", "x = []\nwhile True: x.append(b'a' * 4096)", expect=("OOM_KILLED",), timeout=120, template="python")
     attack(c, "a memory hog in a child", "python3", "-c", "import subprocess,sys; print(subprocess.run([sys.executable,'-c','x=bytearray(2<<30)']).returncode)",
            expect=("EXITED", "OOM_KILLED"), timeout=120, template="python")
     attack(c, "a hog of the file system in memory", "sh", "-c", "dd if=/dev/zero of=/tmp/big bs=1M; df /tmp >&2; echo survived", expect=("EXITED", "OOM_KILLED"), timeout=120)
