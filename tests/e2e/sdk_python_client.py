@@ -136,6 +136,21 @@ def left(client, box, out):
         time.sleep(0.1)
     out["left nothing"] = not box.run(["pgrep", "-x", "sleep"]).ok
 
+    class Spoiled:
+        n = 0
+
+        def read(self, _):
+            self.n += 1
+            if self.n > 1:
+                raise OSError("spoiled")
+            return b"a"
+    for run in (client.run, box.run):
+        try:
+            run("cat", stdin=Spoiled())
+            out["left nothing"] = "spoiled input is read"
+        except OSError as err:
+            out["left nothing"] &= str(err) == "spoiled"
+
 
 def functions(client, out):
     f = client.create_function("mean", "import statistics\ndef mean(values, times=1):\n    return statistics.mean(values) * times\n"

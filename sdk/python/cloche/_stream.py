@@ -85,11 +85,13 @@ class Output:
         return {"stdout_offset": self._taken[pb.STREAM_STDOUT], "stderr_offset": self._taken[pb.STREAM_STDERR]}
 
 
-def follow(open_next):
-    """The events of what goes on when its stream is cut off.  open_next gives a stream from what was seen so far."""
+def follow(open_next, source=None):
+    """The events of what goes on when its stream is cut off.  open_next gives a stream from what was seen so far; source: its Input."""
     cut_since = None
     while True:
         stream = open_next()
+        if source:
+            source.is_followed_by(stream)
         try:
             for event in stream:
                 cut_since = None
@@ -99,18 +101,41 @@ def follow(open_next):
             error = from_grpc(err)
         finally:
             stream.cancel()
+        if source and source.spoiled:
+            raise source.spoiled
         cut_since = cut_since or time.monotonic()
         if error.code != "UNAVAILABLE" or time.monotonic() - cut_since > PATIENCE:
             raise error
         time.sleep(PAUSE)
 
 
-def beside(write):
-    """Write its input while it is followed.  Who does not read it may end first: how it ended is told there."""
-    def quietly():
-        with contextlib.suppress(Error):
-            write()
-    threading.Thread(target=quietly, daemon=True).start()
+class Input:
+    """What is written to a command while it is followed.  What reading it raises ends both."""
+
+    def __init__(self, data):
+        self._data, self._follower, self.spoiled = data, None, None
+
+    def __iter__(self):
+        try:
+            yield from chunks(self._data)
+        except Exception as err:
+            self.spoiled = err
+            if self._follower:
+                self._follower.cancel()
+            raise
+
+    def is_followed_by(self, stream):
+        self._follower = stream
+        if self.spoiled:
+            stream.cancel()
+
+    @staticmethod
+    def write(call):
+        """By a thread of its own.  Who does not read it may end first: how it ended is told to who follows."""
+        def quietly():
+            with contextlib.suppress(Error):
+                call()
+        threading.Thread(target=quietly, daemon=True).start()
 
 
 class CellReader:

@@ -5,7 +5,7 @@ import uuid
 
 from . import _connect
 from ._service import TIMEOUT, Service
-from ._stream import Output, beside, chunks, command, fill_labels, fill_room, follow
+from ._stream import Input, Output, command, fill_labels, fill_room, follow
 from ._wire import language as language_of
 from ._wire import name_of, pb
 from .errors import CodeFailed, CommandFailed, Error
@@ -164,13 +164,14 @@ class _Job:
     """One job from its admission to its end."""
 
     def __init__(self, service, spec, stdin, output):
-        self._service, self._stdin, self._output = service, stdin, output
+        self._service, self._output = service, output
+        self._input = Input(stdin) if stdin is not None else None
         self._request = pb.RunRequest(spec=spec, idempotency_key=str(uuid.uuid4()))
         self._id, self._attempt, self._result = "", 0, None
 
     def run(self):
         try:
-            for event in follow(self._open):
+            for event in follow(self._open, self._input):
                 kind = event.WhichOneof("event")
                 getattr(self, f"_on_{kind}")(getattr(event, kind))
         except BaseException:
@@ -193,8 +194,8 @@ class _Job:
 
     def _on_accepted(self, accepted):
         self._id = accepted.job_id
-        if self._stdin is not None:
-            beside(self._write)
+        if self._input:
+            self._input.write(self._write)
 
     def _on_started(self, started):
         if self._attempt not in (0, started.attempt):
@@ -210,7 +211,7 @@ class _Job:
     def _write(self):
         def messages():
             yield pb.WriteStdinRequest(job_id=self._id)
-            for piece in chunks(self._stdin):
+            for piece in self._input:
                 yield pb.WriteStdinRequest(data=piece)
             yield pb.WriteStdinRequest(eof=True)
         self._service.WriteStdin(messages())

@@ -4,7 +4,7 @@ import signal as signals
 import uuid
 
 from . import _connect
-from ._stream import CellReader, Output, beside, chunks, command, fill_env, fill_labels, follow
+from ._stream import CellReader, Input, Output, chunks, command, fill_env, fill_labels, follow
 from ._wire import language as language_of
 from ._wire import name_of, pb
 from .errors import CommandFailed, Error, raised
@@ -78,9 +78,8 @@ class Sandbox:
         """Run a command and wait for its end: a Result.  The arguments are those of Client.run()."""
         process = self.start(argv, env=env, cwd=cwd, user=user, timeout=timeout, output_max=output_max, stdin=stdin is not None)
         try:
-            if stdin is not None:
-                beside(lambda: process.write(stdin, eof=True))
-            result = process.wait(on_stdout, on_stderr)
+            source = Input(stdin) if stdin is not None else None
+            result = process._end(Output(on_stdout, on_stderr), source)
         except BaseException:
             with contextlib.suppress(Error):
                 process.kill()
@@ -157,16 +156,13 @@ class Process:
 
     def wait(self, on_stdout=None, on_stderr=None):
         """Its end, with all that it wrote: a Result."""
-        output = Output(on_stdout, on_stderr)
-        for _ in self._follow(output):
-            pass
-        return Result.of(self._result, output)
+        return self._end(Output(on_stdout, on_stderr))
 
     def write(self, data, *, eof=False):
         """To its stdin: bytes, a text or an open file; waits until it is taken.  The command was started with stdin=True."""
         def messages():
             yield pb.ExecServiceWriteStdinRequest(sandbox_id=self._sandbox_id, exec_id=self.id)
-            for piece in chunks(data):
+            for piece in data if isinstance(data, Input) else chunks(data):
                 yield pb.ExecServiceWriteStdinRequest(data=piece)
             if eof:
                 yield pb.ExecServiceWriteStdinRequest(eof=True)
@@ -185,11 +181,18 @@ class Process:
         """Its terminal."""
         self._client._exec.Resize(pb.ResizeRequest(sandbox_id=self._sandbox_id, exec_id=self.id, size=pb.Pty(rows=rows, columns=columns)))
 
-    def _follow(self, output):
+    def _end(self, output, source=None):
+        if source:
+            source.write(lambda: self.write(source, eof=True))
+        for _ in self._follow(output, source):
+            pass
+        return Result.of(self._result, output)
+
+    def _follow(self, output, source=None):
         def open_next():
             return self._client._exec.Attach(pb.AttachRequest(sandbox_id=self._sandbox_id, exec_id=self.id, **output.offsets))
         self._result = None
-        for event in follow(open_next):
+        for event in follow(open_next, source):
             if event.WhichOneof("event") == "ended":
                 self._result = event.ended
             else:
