@@ -87,6 +87,7 @@ WANT = {
     "plain": ["Error", "INVALID", "the CA of 192.0.2.1:7443: [Errno 2] No such file or directory: '/nowhere/ca.pem'\n"
               "set CLOCHE_CA to the CA file that `cloche status` names on the server"],
     "quota": ["QUOTA", True], "left job": True, "left command": True, "left nothing": True,
+    "connected": ["3000000 bytes", "3 bytes", "5 bytes", ""], "nobody listens": ["Error", "STATE"],
 }
 IN_JAVASCRIPT = {"plain": ["Error", "INVALID", "the CA of 192.0.2.1:7443: ENOENT: no such file or directory, open '/nowhere/ca.pem'\n"
                            "set CLOCHE_CA to the CA file that `cloche status` names on the server"]}
@@ -108,7 +109,7 @@ def debian(c):
     everything(c, "debian")
 
 
-@suite.scenario
+@suite.long_scenario
 def newest(c):
     everything(c, "newest")
 

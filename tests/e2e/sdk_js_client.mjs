@@ -2,6 +2,7 @@
 //
 // usage: sdk_js_client.mjs all|follow|hello     (run by e2e_sdk.py; CLOCHE_* say where)
 import { randomBytes } from "node:crypto";
+import { createConnection } from "node:net";
 import { Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -103,6 +104,30 @@ async function code(box, out) {
     out["too long"] = (await box.code("while True: pass", { timeout: 1 })).outcome;
 }
 
+const ECHO = ["python3", "-u", "-c", "import socket\ns = socket.create_server(('127.0.0.1', 7000))\nprint('up')\nwhile True:\n    c, _ = s.accept()\n" +
+    "    n = 0\n    while d := c.recv(65536):\n        n += len(d)\n    c.sendall(b'%d bytes' % n)\n    c.close()"];
+const allOf = async (stream) => Buffer.concat(await collect(stream, (piece) => piece)).toString();
+
+async function ports(box, out) {
+    const server = await box.start(ECHO);
+    for await (const _ of server)
+        break;
+    const s = await box.connect(7000);
+    s.end(big(3_000_000));
+    out.connected = [await allOf(s)];
+    const tunnel = await box.forward(7000), { port } = tunnel.address();
+    for (const text of ["one", "three"]) {
+        const t = createConnection({ port, host: "127.0.0.1", allowHalfOpen: true });
+        t.end(text);
+        out.connected.push(await allOf(t));
+    }
+    await server.kill();
+    await server.wait();
+    out.connected.push(await allOf(createConnection({ port, host: "127.0.0.1" })));
+    tunnel.close();
+    out["nobody listens"] = (await thrown(() => box.connect(7000))).slice(0, 2);
+}
+
 /** Who leaves in the middle leaves nothing behind. */
 async function left(client, box, out) {
     for (const [name, run] of [["job", client.run.bind(client)], ["command", box.run.bind(box)]]) {
@@ -184,6 +209,7 @@ async function all(client) {
     const box = await client.sandbox({ ttl: 600, labels: { of: "sdk" } });
     for (const part of [commands, files, code])
         await part(box, out);
+    await ports(box, out);
     await left(client, box, out);
     await life(client, box, out);
     await box.kill();

@@ -5,6 +5,7 @@ usage: sdk_python_client.py all|follow|hello     (run by e2e_sdk.py; CLOCHE_* sa
 import io
 import json
 import os
+import socket
 import sys
 import threading
 import time
@@ -119,6 +120,34 @@ def life(client, box, out):
     server.kill()
 
 
+ECHO = ["python3", "-u", "-c", "import socket\ns = socket.create_server(('127.0.0.1', 7000))\nprint('up')\nwhile True:\n    c, _ = s.accept()\n"
+        "    n = 0\n    while d := c.recv(65536):\n        n += len(d)\n    c.sendall(b'%d bytes' % n)\n    c.close()"]
+
+
+def all_of(s):
+    return b"".join(iter(lambda: s.recv(65536), b"")).decode()
+
+
+def ports(box, out):
+    server = box.start(ECHO)
+    next(iter(server))
+    with box.connect(7000) as s:
+        s.sendall(b"x" * 3_000_000)
+        s.shutdown(socket.SHUT_WR)
+        out["connected"] = [all_of(s)]
+    with box.forward(7000) as tunnel:
+        for text in (b"one", b"three"):
+            with socket.create_connection(tunnel.address) as s:
+                s.sendall(text)
+                s.shutdown(socket.SHUT_WR)
+                out["connected"].append(all_of(s))
+        server.kill()
+        server.wait()
+        with socket.create_connection(tunnel.address) as s:
+            out["connected"].append(all_of(s))
+    out["nobody listens"] = raised(box.connect, 7000)[:2]
+
+
 def left(client, box, out):
     """Who leaves in the middle leaves nothing behind."""
     class Enough(Exception):
@@ -190,6 +219,7 @@ def everything(client):
     with client.sandbox(ttl=600, labels={"of": "sdk"}) as box:
         for part in (commands, files, code):
             part(box, out)
+        ports(box, out)
         left(client, box, out)
         life(client, box, out)
     errors(client, out)

@@ -1,4 +1,5 @@
-import type { Readable } from "node:stream";
+import type { Server } from "node:net";
+import type { Duplex, Readable } from "node:stream";
 
 export type Data = string | Uint8Array | AsyncIterable<string | Uint8Array> | Iterable<string | Uint8Array> | Readable;
 export type Language = "python" | "bash" | "javascript";
@@ -240,6 +241,8 @@ export class Sandbox {
     createContext(language?: Language, options?: { cwd?: string; env?: Record<string, string> }): Promise<string>;
     restartContext(context?: string): Promise<void>;
     interrupt(context?: string): Promise<boolean>;
+    connect(port: number): Promise<Duplex>;
+    forward(port: number, options?: { host?: string; localPort?: number }): Promise<Server>;
     url(port: number, options?: { ttl?: number; domain?: string }): Promise<string>;
 }
 

@@ -4,6 +4,7 @@ import { constants } from "node:os";
 
 import { portsDomain } from "./connect.js";
 import { ClocheError, CommandFailed } from "./errors.js";
+import { connect, forward } from "./ports.js";
 import { Cell, CodeResult, Result, fileInfo, sandboxInfo, snapshotInfo } from "./results.js";
 import { Output, beside, chunks, command, follow, languageOf, messagesOf, nameOf, ns, pages, pairs } from "./stream.js";
 
@@ -143,6 +144,16 @@ export class Sandbox {
     }
 
     // --- servers ------------------------------------------------------------------------------------
+
+    /** A connection to what listens on a port in it: a Duplex.  Error STATE: nobody does. */
+    connect(port) {
+        return connect(this.#services.port, this.id, port);
+    }
+
+    /** A server of node:net on this host whose connections lead there: `address().port` is its port, close() ends it. */
+    forward(port, options) {
+        return forward(this.#services.port, this.id, port, options);
+    }
 
     /**
      * An address, for a browser, of what listens on a port in it; whoever has it may use it, for ttl seconds or while the sandbox lives.

@@ -30,7 +30,7 @@ export function decode(name, bytes) {
 
 /**
  * The methods of a service by their names, first letter small.  One that answers once gives a promise, one that answers with a stream
- * gRPC's stream; one that takes a stream takes an async iterable.
+ * gRPC's stream; one that takes a stream takes an async iterable, unless it gives one, too.
  */
 export class Service {
     constructor(client, headers, name, toError) {
@@ -39,6 +39,7 @@ export class Service {
             const how = [`/${PACKAGE}.${name}/${method.name}`, (m) => request.encode(request.fromObject(m)).finish(),
                 (bytes) => response.toObject(response.decode(bytes), FORM)];
             this[method.name[0].toLowerCase() + method.name.slice(1)] =
+                method.responseStream && method.requestStream ? () => client.makeBidiStreamRequest(...how, metadata(headers)) :
                 method.responseStream ? (m) => client.makeServerStreamRequest(...how, m, metadata(headers)) :
                 method.requestStream ? (messages) => write(client, how, headers, messages, toError) :
                 (m, timeout = TIMEOUT) => new Promise((resolve, reject) => client.makeUnaryRequest(...how, m, metadata(headers),

@@ -12,8 +12,9 @@
 """
 from .client import Client, Function
 from .errors import CodeFailed, CommandFailed, Error
+from .ports import Forward
 from .results import Cell, CodeError, CodeResult, FileChange, FileInfo, Result, SandboxInfo, Snapshot, Template
 from .sandbox import Files, Process, Sandbox
 
-__all__ = ["Cell", "Client", "CodeError", "CodeFailed", "CodeResult", "CommandFailed", "Error", "FileChange", "FileInfo", "Files", "Function",
+__all__ = ["Cell", "Client", "CodeError", "CodeFailed", "CodeResult", "CommandFailed", "Error", "FileChange", "FileInfo", "Files", "Forward", "Function",
            "Process", "Result", "Sandbox", "SandboxInfo", "Snapshot", "Template"]

@@ -3,7 +3,7 @@ import contextlib
 import signal as signals
 import uuid
 
-from . import _connect
+from . import _connect, ports
 from ._stream import CellReader, Input, Output, chunks, command, fill_env, fill_labels, follow
 from ._wire import language as language_of
 from ._wire import name_of, pb
@@ -124,6 +124,14 @@ class Sandbox:
         return self._client._code.InterruptContext(pb.InterruptContextRequest(sandbox_id=self.id, context_id=context)).was_running
 
     # --- servers ------------------------------------------------------------------------------------
+
+    def connect(self, port):
+        """A connection to what listens on a port in it: a socket.  Error STATE: nobody does."""
+        return ports.connect(self._client._port, self.id, port)
+
+    def forward(self, port, address=("127.0.0.1", 0)):
+        """A port of this host that leads there: a Forward, whose `address` any program may connect to, as a context manager for its block."""
+        return ports.Forward(self._client._port, self.id, port, address)
 
     def url(self, port, *, ttl=0, domain=None):
         """An address, for a browser, of what listens on a port in it; whoever has it may use it, for ttl seconds or while the sandbox lives.
