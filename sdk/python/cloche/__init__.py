@@ -10,11 +10,12 @@
         print(box.code("import csv; rows = list(csv.reader(open('/tmp/data.csv'))); rows").text)
         print(box.run("wc -l < /tmp/data.csv", check=True).text)
 """
-from .client import Client, Function
+from ._async.client import AsyncClient, AsyncFunction
+from ._async.sandbox import AsyncFiles, AsyncProcess, AsyncSandbox
+from ._sync.client import Client, Function
+from ._sync.sandbox import Files, Process, Sandbox
 from .errors import CodeFailed, CommandFailed, Error
-from .ports import Forward
 from .results import Cell, CodeError, CodeResult, FileChange, FileInfo, Result, SandboxInfo, Snapshot, Template
-from .sandbox import Files, Process, Sandbox
 
-__all__ = ["Cell", "Client", "CodeError", "CodeFailed", "CodeResult", "CommandFailed", "Error", "FileChange", "FileInfo", "Files", "Forward", "Function",
-           "Process", "Result", "Sandbox", "SandboxInfo", "Snapshot", "Template"]
+__all__ = ["AsyncClient", "AsyncFiles", "AsyncFunction", "AsyncProcess", "AsyncSandbox", "Cell", "Client", "CodeError", "CodeFailed", "CodeResult",
+           "CommandFailed", "Error", "FileChange", "FileInfo", "Files", "Function", "Process", "Result", "Sandbox", "SandboxInfo", "Snapshot", "Template"]

@@ -128,23 +128,26 @@ def _credentials(endpoint, ca, insecure):
         raise Error("INVALID", f"the CA of {endpoint}: {err}\nset CLOCHE_CA to the CA file that `cloche status` names on the server") from None
 
 
-def connect(endpoint, key, ca, insecure, timeout):
-    """A channel that is up, and the metadata of every call."""
-    endpoint, key = endpoint or _endpoint(), key or _key()
-    ca, insecure = ca or os.environ.get("CLOCHE_CA"), insecure or os.environ.get("CLOCHE_INSECURE") == "1"
-    credentials = _credentials(endpoint, ca, insecure)
-    target, options = _target(endpoint), list(_OPTIONS.items())
-    channel = grpc.secure_channel(target, credentials, options) if credentials else grpc.insecure_channel(target, options)
-    try:
-        grpc.channel_ready_future(channel).result(timeout)
-    except grpc.FutureTimeoutError:
-        channel.close()
-        raise Error("UNAVAILABLE", f"no Cloche answers at {endpoint}{' with the certificate of ' + str(ca) if credentials else ''}\n"
-                                   "`cloche status` on its host shows what is down") from None
-    metadata = [("authorization", f"Bearer {key}")]
-    if os.environ.get("TRACEPARENT"):
-        metadata.append(("traceparent", os.environ["TRACEPARENT"]))
-    return channel, metadata
+class Where:
+    """The service, as channels of gRPC want it, and the metadata of every call."""
+
+    def __init__(self, endpoint, key, ca, insecure):
+        endpoint, key, ca = endpoint or _endpoint(), key or _key(), ca or os.environ.get("CLOCHE_CA")
+        self.credentials = _credentials(endpoint, ca, insecure or os.environ.get("CLOCHE_INSECURE") == "1")
+        self.target, self.options = _target(endpoint), list(_OPTIONS.items())
+        self.metadata = [("authorization", f"Bearer {key}")]
+        if os.environ.get("TRACEPARENT"):
+            self.metadata.append(("traceparent", os.environ["TRACEPARENT"]))
+        self._text = f"{endpoint} with the certificate of {ca}" if self.credentials and ca else endpoint
+
+    def channel(self, grpc_):
+        """Of grpc or grpc.aio."""
+        if self.credentials:
+            return grpc_.secure_channel(self.target, self.credentials, self.options)
+        return grpc_.insecure_channel(self.target, self.options)
+
+    def nobody(self):
+        return Error("UNAVAILABLE", f"no Cloche answers at {self._text}\n`cloche status` on its host shows what is down")
 
 
 def ports_domain():

@@ -50,7 +50,7 @@ class CodeFailed(Error):
 def from_grpc(err):
     code = _BY_STATUS.get(err.code().name, err.code().name)
     retry_after = None
-    packed = dict(err.trailing_metadata() or ()).get("grpc-status-details-bin")
+    packed = next((value for key, value in err.trailing_metadata() or () if key == "grpc-status-details-bin"), None)
     for detail in _wire.message("google.rpc.Status").FromString(packed).details if packed else ():
         if detail.type_url.endswith("/google.rpc.ErrorInfo"):
             code = _wire.message("google.rpc.ErrorInfo").FromString(detail.value).reason

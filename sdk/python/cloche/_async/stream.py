@@ -1,17 +1,15 @@
 """Following what runs: its output, from where we were, over takeovers; and its input."""
-import contextlib
-import threading
 import time
 
 import grpc
 
-from ._wire import name_of, pb
-from .errors import Error, from_grpc
-from .results import SECOND, Cell, CodeError, CodeResult
+from .._async_io import sleep
+from .._wire import name_of, pb
+from ..errors import Error, from_grpc
+from ..results import SECOND, Cell, CodeError, CodeResult
 
-CHUNK = 512 << 10    # bytes a message
-PATIENCE = 120.0     # s without a word from any scheduler until a stream is given up
-PAUSE = 0.2          # s between tries
+PATIENCE = 120.0  # s without a word from any scheduler until a stream is given up
+PAUSE = 0.2       # s between tries
 
 
 def command(argv, *, env=None, cwd="", user="", timeout=0, output_max=0, stdin=False, pty=None):
@@ -43,19 +41,6 @@ def fill_room(message, vcpus=0, memory_mib=0, disk_mib=0, net=(), labels=None):
     fill_labels(message, labels)
 
 
-def chunks(data):
-    """Bytes, a text, or a file that is open for reading, in pieces."""
-    if isinstance(data, str):
-        data = data.encode()
-    if hasattr(data, "read"):
-        while piece := data.read(CHUNK):
-            yield piece.encode() if isinstance(piece, str) else piece
-    else:
-        view = memoryview(data)
-        for at in range(0, len(view), CHUNK):
-            yield bytes(view[at:at + CHUNK])
-
-
 class Output:
     """Both streams so far.  Where a listener is given it hears each piece as it comes; kept is what there is memory for."""
 
@@ -85,57 +70,29 @@ class Output:
         return {"stdout_offset": self._taken[pb.STREAM_STDOUT], "stderr_offset": self._taken[pb.STREAM_STDERR]}
 
 
-def follow(open_next, source=None):
-    """The events of what goes on when its stream is cut off.  open_next gives a stream from what was seen so far; source: its Input."""
+async def follow(open_next, writer):
+    """The events of what goes on when its stream is cut off.  open_next gives a stream from what was seen so far; writer: of its input."""
     cut_since = None
     while True:
         stream = open_next()
-        if source:
-            source.is_followed_by(stream)
+        writer.is_followed_by(stream)
         try:
-            for event in stream:
+            async for event in stream:
                 cut_since = None
                 yield event
             return
-        except grpc.RpcError as err:
+        except BaseException as err:
+            if writer.spoiled:
+                raise writer.spoiled from None
+            if not isinstance(err, grpc.RpcError):
+                raise
             error = from_grpc(err)
         finally:
             stream.cancel()
-        if source and source.spoiled:
-            raise source.spoiled
         cut_since = cut_since or time.monotonic()
         if error.code != "UNAVAILABLE" or time.monotonic() - cut_since > PATIENCE:
             raise error
-        time.sleep(PAUSE)
-
-
-class Input:
-    """What is written to a command while it is followed.  What reading it raises ends both."""
-
-    def __init__(self, data):
-        self._data, self._follower, self.spoiled = data, None, None
-
-    def __iter__(self):
-        try:
-            yield from chunks(self._data)
-        except Exception as err:
-            self.spoiled = err
-            if self._follower:
-                self._follower.cancel()
-            raise
-
-    def is_followed_by(self, stream):
-        self._follower = stream
-        if self.spoiled:
-            stream.cancel()
-
-    @staticmethod
-    def write(call):
-        """By a thread of its own.  Who does not read it may end first: how it ended is told to who follows."""
-        def quietly():
-            with contextlib.suppress(Error):
-                call()
-        threading.Thread(target=quietly, daemon=True).start()
+        await sleep(PAUSE)
 
 
 class CellReader:
@@ -145,9 +102,9 @@ class CellReader:
         self._output, self._on_result = Output(on_stdout, on_stderr), on_result
         self._context, self._results, self._error = "", [], None
 
-    def read(self, stream):
+    async def read(self, stream):
         try:
-            for event in stream:
+            async for event in stream:
                 kind = event.WhichOneof("event")
                 if kind == "ended":
                     return self._cell(event.ended)

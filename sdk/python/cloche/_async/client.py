@@ -3,20 +3,20 @@ import contextlib
 import json
 import uuid
 
-from . import _connect
-from ._service import TIMEOUT, Service
-from ._stream import Input, Output, command, fill_labels, fill_room, follow
-from ._wire import language as language_of
-from ._wire import name_of, pb
-from .errors import CodeFailed, CommandFailed, Error
-from .results import SECOND, CodeError, Result, SandboxInfo, Snapshot, Template
-from .sandbox import Sandbox
+from .. import _connect
+from .._async_io import TIMEOUT, Connection, Writer, chunks
+from .._wire import language as language_of
+from .._wire import name_of, pb
+from ..errors import CodeFailed, CommandFailed, Error
+from ..results import SECOND, CodeError, Result, SandboxInfo, Snapshot, Template
+from .sandbox import AsyncSandbox
+from .stream import Output, command, fill_labels, fill_room, follow
 
 LOADING, CALLING = 300, 60  # s: the limits of a function unless one gives others
 
 
-class Client:
-    """A connection with one key.  Any number of threads may use it.
+class AsyncClient:
+    """A connection with one key.  Any number of threads, or of tasks of its event loop, may use it.
 
     endpoint  HOST:PORT, unix:PATH, or several schedulers that stand by for one another, with commas between
     key       an API key or a bearer token
@@ -27,23 +27,28 @@ class Client:
     """
 
     def __init__(self, endpoint=None, key=None, *, ca=None, insecure=False, timeout=20):
-        self._channel, metadata = _connect.connect(endpoint, key, ca, insecure, timeout)
+        self._connection = Connection(_connect.Where(endpoint, key, ca, insecure), timeout)
         self._job, self._sandbox, self._exec, self._code, self._file, self._port, self._snapshot, self._function, self._template = (
-            Service(self._channel, metadata, f"{name}Service")
+            self._connection.service(f"{name}Service")
             for name in ("Job", "Sandbox", "Exec", "Code", "File", "Port", "Snapshot", "Function", "Template"))
 
-    def close(self):
-        self._channel.close()
+    async def close(self):
+        await self._connection.close()
 
-    def __enter__(self):
+    async def ready(self):
+        """Until it is up; Error UNAVAILABLE when nobody answers in time.  A block has waited for that."""
+        await self._connection.ready()
+
+    async def __aenter__(self):
+        await self.ready()
         return self
 
-    def __exit__(self, *exc):
-        self.close()
+    async def __aexit__(self, *exc):
+        await self.close()
 
     # --- jobs ---------------------------------------------------------------------------------------
 
-    def run(self, argv, *, template="python", snapshot="", stdin=None, env=None, cwd="", user="", timeout=0, output_max=0,
+    async def run(self, argv, *, template="python", snapshot="", stdin=None, env=None, cwd="", user="", timeout=0, output_max=0,
             vcpus=0, memory_mib=0, disk_mib=0, net=(), labels=None, attempts=0, max_queue_wait=0, on_stdout=None, on_stderr=None,
             check=False):
         """Run a command in a machine of its own, which is destroyed after it, and wait for its end: a Result.
@@ -56,20 +61,20 @@ class Client:
         attempts  how often it may begin when a worker is lost; 0 = the service's default
         on_...    hear each piece of output as it comes
         check     raise CommandFailed unless it ends with exit status 0
-        Leaving the call, as by KeyboardInterrupt, cancels the job.
+        Leaving the call, as by KeyboardInterrupt or a task's cancellation, cancels the job.
         """
         spec = pb.JobSpec(template="" if snapshot else template, snapshot=snapshot, max_attempts=attempts,
                           max_queue_wait_ns=int(max_queue_wait * SECOND))
         spec.command.CopyFrom(command(argv, env=env, cwd=cwd, user=user, timeout=timeout, output_max=output_max, stdin=stdin is not None))
         fill_room(spec, vcpus, memory_mib, disk_mib, net, labels)
-        result = _Job(self._job, spec, stdin, Output(on_stdout, on_stderr)).run()
+        result = await _Job(self._job, spec, stdin, Output(on_stdout, on_stderr)).run()
         if check and not result.ok:
             raise CommandFailed(result)
         return result
 
     # --- sandboxes ----------------------------------------------------------------------------------
 
-    def sandbox(self, template="python", *, snapshot="", ttl=0, on_idle="end", wake_on_use=False, vcpus=0, memory_mib=0, disk_mib=0,
+    async def sandbox(self, template="python", *, snapshot="", ttl=0, on_idle="end", wake_on_use=False, vcpus=0, memory_mib=0, disk_mib=0,
                 net=(), labels=None):
         """Make a sandbox.  As a context manager it ends with its block; otherwise with kill(), or ttl seconds after its last use
         (0 = the service's default), when it is paused instead with on_idle="pause", to be woken by its next use with wake_on_use."""
@@ -78,11 +83,11 @@ class Client:
         if on_idle != "end":
             request.on_idle = getattr(pb, f"IDLE_ACTION_{on_idle.upper()}")
         fill_room(request, vcpus, memory_mib, disk_mib, net, labels)
-        return Sandbox(self, self._sandbox.Create(request).sandbox.id)
+        return AsyncSandbox(self, (await self._sandbox.Create(request)).sandbox.id)
 
-    def get_sandbox(self, sandbox_id):
+    async def get_sandbox(self, sandbox_id):
         """One that is there already."""
-        return Sandbox(self, self._sandbox.Get(pb.SandboxServiceGetRequest(sandbox_id=sandbox_id)).sandbox.id)
+        return AsyncSandbox(self, (await self._sandbox.Get(pb.SandboxServiceGetRequest(sandbox_id=sandbox_id))).sandbox.id)
 
     def sandboxes(self, *, labels=None, ended=False):
         """All SandboxInfo with these labels, of those that live or, with ended, of all that are known."""
@@ -97,62 +102,63 @@ class Client:
         fill_labels(request, labels)
         return self._pages(self._snapshot.List, request, "snapshots", Snapshot.of)
 
-    def delete_snapshot(self, name):
+    async def delete_snapshot(self, name):
         """By its name or id.  A function is one, too."""
-        self._snapshot.Delete(pb.SnapshotServiceDeleteRequest(snapshot=name))
+        await self._snapshot.Delete(pb.SnapshotServiceDeleteRequest(snapshot=name))
 
-    def create_function(self, name, source, *, entry="", language="python", template="", snapshot="", replace=False, timeout=0, keep=0,
+    async def create_function(self, name, source, *, entry="", language="python", template="", snapshot="", replace=False, timeout=0, keep=0,
                         vcpus=0, memory_mib=0, disk_mib=0, net=(), labels=None):
         """Load source once and keep it: a Function, whose calls run in copies of that.  What the source raises is CodeFailed."""
         request = pb.FunctionServiceCreateRequest(name=name, source=source, entry=entry, language=language_of(language),
                                                   template=template, snapshot=snapshot, replace=replace,
                                                   timeout_ns=int(timeout * SECOND), keep_ns=int(keep * SECOND))
         fill_room(request, vcpus, memory_mib, disk_mib, net, labels)
-        answer = self._function.Create(request, (timeout or LOADING) + TIMEOUT)
+        answer = await self._function.Create(request, (timeout or LOADING) + TIMEOUT)
         if not answer.HasField("function"):
             raise _code_failed(answer)
-        return Function(self, answer.function.name)
+        return AsyncFunction(self, answer.function.name)
 
     def function(self, name):
         """One that was made before, by anybody of this tenant; nothing is asked until it is called."""
-        return Function(self, name)
+        return AsyncFunction(self, name)
 
     def templates(self):
         return self._pages(self._template.List, pb.TemplateServiceListRequest(), "templates",
                            lambda t: Template(t.name, t.driver, t.warm, t.workers))
 
     @staticmethod
-    def _pages(method, request, field, of):
+    async def _pages(method, request, field, of):
         while True:
-            page = method(request)
-            yield from map(of, getattr(page, field))
+            page = await method(request)
+            for row in getattr(page, field):
+                yield of(row)
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token
 
 
-class Function:
+class AsyncFunction:
     """Called as if it were here: arguments and result are what JSON has."""
 
     def __init__(self, client, name):
         self._client, self.name = client, name
 
-    def __call__(self, *args, **kwargs):
-        return self.call(*args, **kwargs)
+    async def __call__(self, *args, **kwargs):
+        return await self.call(*args, **kwargs)
 
-    def call(self, *args, timeout=0, entry="", **kwargs):
+    async def call(self, *args, timeout=0, entry="", **kwargs):
         """As calling it, with a time limit in seconds (0 = 60), or another of its entries.  What it raises is CodeFailed."""
         if args and kwargs:
             raise TypeError("arguments go by place or by name, not both")
         request = pb.CallRequest(function=self.name, entry=entry, timeout_ns=int(timeout * SECOND),
                                  arguments=json.dumps(kwargs or list(args), allow_nan=False))
-        answer = self._client._function.Call(request, (timeout or CALLING) + TIMEOUT)
+        answer = await self._client._function.Call(request, (timeout or CALLING) + TIMEOUT)
         if answer.outcome != pb.CELL_OUTCOME_OK:
             raise _code_failed(answer)
         return json.loads(answer.result)
 
     def __repr__(self):
-        return f"Function({self.name!r})"
+        return f"{type(self).__name__}({self.name!r})"
 
 
 def _code_failed(answer):
@@ -164,28 +170,27 @@ class _Job:
     """One job from its admission to its end."""
 
     def __init__(self, service, spec, stdin, output):
-        self._service, self._output = service, output
-        self._input = Input(stdin) if stdin is not None else None
+        self._service, self._stdin, self._output, self._writer = service, stdin, output, Writer()
         self._request = pb.RunRequest(spec=spec, idempotency_key=str(uuid.uuid4()))
         self._id, self._attempt, self._result = "", 0, None
 
-    def run(self):
+    async def run(self):
         try:
-            for event in follow(self._open, self._input):
+            async for event in follow(self._open, self._writer):
                 kind = event.WhichOneof("event")
                 getattr(self, f"_on_{kind}")(getattr(event, kind))
         except BaseException:
-            self._cancel()
+            await self._cancel()
             raise
         if self._result is None:
             raise Error("PEER", f"the stream of {self._id or 'a job'} ended before the job")
         return self._result
 
-    def _cancel(self):
+    async def _cancel(self):
         """Who leaves the stream that it began with has cancelled it; who left another one has not."""
         if self._id:
             with contextlib.suppress(Error):
-                self._service.Cancel(pb.CancelRequest(job_id=self._id))
+                await self._service.Cancel(pb.CancelRequest(job_id=self._id))
 
     def _open(self):
         if not self._id:
@@ -194,8 +199,8 @@ class _Job:
 
     def _on_accepted(self, accepted):
         self._id = accepted.job_id
-        if self._input:
-            self._input.write(self._write)
+        if self._stdin is not None:
+            self._writer.begin(self._write)
 
     def _on_started(self, started):
         if self._attempt not in (0, started.attempt):
@@ -208,10 +213,10 @@ class _Job:
     def _on_ended(self, end):
         self._result = Result.of(end.result, self._output)
 
-    def _write(self):
-        def messages():
+    async def _write(self):
+        async def messages():
             yield pb.WriteStdinRequest(job_id=self._id)
-            for piece in self._input:
+            async for piece in chunks(self._stdin):
                 yield pb.WriteStdinRequest(data=piece)
             yield pb.WriteStdinRequest(eof=True)
-        self._service.WriteStdin(messages())
+        await self._service.WriteStdin(messages())

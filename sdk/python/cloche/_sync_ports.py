@@ -1,4 +1,4 @@
-"""Connections to programs that listen in a sandbox: it needs no network for them (docs/ports.md)."""
+"""Connections to programs that listen in a sandbox, by threads (docs/ports.md)."""
 import contextlib
 import socket
 import threading
@@ -20,6 +20,10 @@ def connect(service, sandbox_id, port):
         here.close()
         raise
     return here
+
+
+def forward(service, sandbox_id, port, address):
+    return Forward(service, sandbox_id, port, address)
 
 
 class Forward:
