@@ -371,9 +371,9 @@ static bool has_huge_page(int fd, uint64_t bytes, uint64_t at)
     return is_huge;
 }
 
-static void test_whole_pieces_of_a_view_become_huge_pages(void **state)
+/* Are both whole pieces of a view huge pages, and nothing else? */
+static bool whole_pieces_become_huge(void)
 {
-    (void)state;
     enum { PIECE = 2 << 20, BYTES = 4 * PIECE, FROM = PIECE / 2, TO = BYTES - 4096 };
     static uint8_t page[4096], got[4096];
     struct guest_mem gm;
@@ -396,11 +396,21 @@ static void test_whole_pieces_of_a_view_become_huge_pages(void **state)
     }
     assert_false(has_huge_page(fd, BYTES, 0));
     assert_false(has_huge_page(fd, BYTES, 3 * PIECE));
-    bool can = host_makes_huge_pages();
-    assert_int_equal(has_huge_page(fd, BYTES, PIECE), can);
-    assert_int_equal(has_huge_page(fd, BYTES, 2 * PIECE), can);
+    bool both = has_huge_page(fd, BYTES, PIECE) && has_huge_page(fd, BYTES, 2 * PIECE);
     assert_int_equal(munmap(view.iov_base, view.iov_len), 0);
     gm_unmap(&gm);
+    return both;
+}
+
+/* A host that compacts its memory may hold a page of it, for long: other pages, then. */
+static void test_whole_pieces_of_a_view_become_huge_pages(void **state)
+{
+    (void)state;
+    bool are_huge = false;
+    for (int i = 0; i < 20 && !are_huge; i++)
+        are_huge = whole_pieces_become_huge();
+    bool can = host_makes_huge_pages();
+    assert_int_equal(are_huge, can);
     if (!can)
         skip();
 }
