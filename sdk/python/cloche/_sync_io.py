@@ -6,7 +6,7 @@ import time
 import grpc
 
 from . import _sync_ports as ports  # noqa: F401
-from ._wire import PACKAGE, POOL, class_of
+from ._service import Service
 from .errors import Error, from_grpc
 
 CHUNK = 512 << 10  # bytes a message
@@ -32,23 +32,7 @@ class Connection:
         self._channel.close()
 
     def service(self, name):
-        return Service(self._channel, self._metadata, name)
-
-
-class Service:
-    """Its methods by their names, called with a request, or with an iterator of them, and a time limit in seconds.
-
-    One that answers once raises Error; one that answers with a stream gives gRPC's, which raises RpcError.
-    """
-
-    def __init__(self, channel, metadata, name):
-        full = f"{PACKAGE}.{name}"
-        for method in POOL.FindServiceByName(full).methods:
-            kind = f"{'stream' if method.client_streaming else 'unary'}_{'stream' if method.server_streaming else 'unary'}"
-            call = getattr(channel, kind)(f"/{full}/{method.name}",
-                                          request_serializer=lambda m: m.SerializeToString(),
-                                          response_deserializer=class_of(method.output_type).FromString)
-            setattr(self, method.name, {"unary_unary": _ask, "stream_unary": _write}.get(kind, _stream)(call, metadata))
+        return Service(self._channel, self._metadata, name, _ask, _write, _stream)
 
 
 def _stream(call, metadata):

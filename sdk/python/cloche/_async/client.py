@@ -10,7 +10,7 @@ from .._wire import name_of, pb
 from ..errors import CodeFailed, CommandFailed, Error
 from ..results import SECOND, CodeError, Result, SandboxInfo, Snapshot, Template
 from .sandbox import AsyncSandbox
-from .stream import Output, command, fill_labels, fill_room, follow
+from .stream import Output, command, fill_labels, fill_room, follow, pages
 
 LOADING, CALLING = 300, 60  # s: the limits of a function unless one gives others
 
@@ -93,14 +93,14 @@ class AsyncClient:
         """All SandboxInfo with these labels, of those that live or, with ended, of all that are known."""
         request = pb.SandboxServiceListRequest(include_ended=ended)
         fill_labels(request, labels)
-        return self._pages(self._sandbox.List, request, "sandboxes", SandboxInfo.of)
+        return pages(self._sandbox.List, request, "sandboxes", SandboxInfo.of)
 
     # --- snapshots, functions, templates ------------------------------------------------------------
 
     def snapshots(self, *, labels=None):
         request = pb.SnapshotServiceListRequest()
         fill_labels(request, labels)
-        return self._pages(self._snapshot.List, request, "snapshots", Snapshot.of)
+        return pages(self._snapshot.List, request, "snapshots", Snapshot.of)
 
     async def delete_snapshot(self, name):
         """By its name or id.  A function is one, too."""
@@ -123,18 +123,8 @@ class AsyncClient:
         return AsyncFunction(self, name)
 
     def templates(self):
-        return self._pages(self._template.List, pb.TemplateServiceListRequest(), "templates",
+        return pages(self._template.List, pb.TemplateServiceListRequest(), "templates",
                            lambda t: Template(t.name, t.driver, t.warm, t.workers))
-
-    @staticmethod
-    async def _pages(method, request, field, of):
-        while True:
-            page = await method(request)
-            for row in getattr(page, field):
-                yield of(row)
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
 
 
 class AsyncFunction:

@@ -9,7 +9,7 @@ from .._wire import language as language_of
 from .._wire import name_of, pb
 from ..errors import CommandFailed, Error, raised
 from ..results import SECOND, FileChange, FileInfo, Result, SandboxInfo, Snapshot
-from .stream import CellReader, Output, command, fill_env, fill_labels, follow
+from .stream import CellReader, Output, command, fill_env, fill_labels, follow, pages
 
 SLOW = 600  # s: memory may have to be written or read
 
@@ -240,15 +240,8 @@ class AsyncFiles:
             yield pb.WriteRequest(commit=True)
         return (await self._service.Write(messages())).bytes
 
-    async def list(self, path, *, user=""):
-        request = pb.FileServiceListRequest(sandbox_id=self._id, path=path, user=user)
-        while True:
-            page = await self._service.List(request)
-            for file in page.files:
-                yield FileInfo.of(file)
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
+    def list(self, path, *, user=""):
+        return pages(self._service.List, pb.FileServiceListRequest(sandbox_id=self._id, path=path, user=user), "files", FileInfo.of)
 
     async def stat(self, path, *, user=""):
         return FileInfo.of((await self._service.Stat(pb.StatRequest(sandbox_id=self._id, path=path, user=user))).file)

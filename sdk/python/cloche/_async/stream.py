@@ -41,6 +41,17 @@ def fill_room(message, vcpus=0, memory_mib=0, disk_mib=0, net=(), labels=None):
     fill_labels(message, labels)
 
 
+async def pages(method, request, field, of):
+    """Of answers that come page by page."""
+    while True:
+        page = await method(request)
+        for row in getattr(page, field):
+            yield of(row)
+        if not page.next_page_token:
+            return
+        request.page_token = page.next_page_token
+
+
 class Output:
     """Both streams so far.  Where a listener is given it hears each piece as it comes; kept is what there is memory for."""
 
