@@ -137,6 +137,19 @@ static int wait_for_device(const char *path, struct cl_err *err)
     return 0;
 }
 
+/* A template of a recipe has no such file.  What it says is for the agent's whole life. */
+static int read_image_conf(struct people *people, struct cl_err *err)
+{
+    static struct cl_buf text;
+    struct image_conf conf = {0};
+    cl_buf_init(&text, IMAGE_CONF_MAX);
+    if (access("/image", F_OK) == 0 &&
+        (cl_file_read(AT_FDCWD, "/image", &text, err) < 0 ||
+         image_conf_parse((const char *)text.data, text.len, &conf, err) < 0))
+        return -1;
+    return people_init(people, &conf, err);
+}
+
 /* --- root file system ------------------------------------------------------------------------ */
 
 static int mount_tmpfs(uint64_t bytes, struct cl_err *err)
@@ -292,17 +305,20 @@ static int switch_root(struct cl_err *err)
 
 int boot_run(struct boot *ret_boot, struct cl_err *err)
 {
+    static struct people people;
     struct boot_args args = {0};
     CL_AUTO(cl_closep) int scratch = -1;
     CL_AUTO(cl_closep) int chan = -1;
     (void)umask(022);
-    if (mount_kernel_trees(err) < 0 || read_cmdline(&args, err) < 0)
+    if (mount_kernel_trees(err) < 0 || read_cmdline(&args, err) < 0 ||
+        read_image_conf(&people, err) < 0)
         return cl_wrap(err, "boot");
     set_fault_around(args.fault_around);
     if (load_modules(err) < 0 || mount_root(&args, &scratch, err) < 0 || mount_dev(err) < 0 ||
         open_channel(&chan, err) < 0 || switch_root(err) < 0 || loopback_up(err) < 0 ||
         card_up(&args.card, err) < 0)
         return cl_wrap(err, "boot");
+    ret_boot->people = &people;
     ret_boot->sensor_us = args.sensor_us;
     ret_boot->chan_fd = cl_steal_fd(&chan);
     ret_boot->scratch_fd = cl_steal_fd(&scratch);

@@ -9,13 +9,15 @@
 #ifndef CL_AGENT_BOOT_H
 #define CL_AGENT_BOOT_H
 
+#include "agent/person.h"
 #include "base/err.h"
 #include "base/util.h"
 
 struct boot {
-    int chan_fd;        /* owned: the way to the worker (port.h) */
-    uint64_t sensor_us; /* of the command line */
-    int scratch_fd;     /* owned: root of the writable layer: a tmpfs, or the scratch disk */
+    const struct people *people; /* static: who code runs as */
+    int chan_fd;                 /* owned: the way to the worker (port.h) */
+    uint64_t sensor_us;          /* of the command line */
+    int scratch_fd; /* owned: root of the writable layer: a tmpfs, or the scratch disk */
 };
 
 int boot_run(struct boot *ret_boot, struct cl_err *err) CL_MUST;

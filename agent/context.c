@@ -178,8 +178,9 @@ static int launch_in(struct context *c, const Cloche__V1__GuestExec *spec, struc
     struct room_start start = {.frames = -1};
     CL_AUTO(cl_closep) int in = -1, out = -1, error = -1, frames = -1;
     int theirs[4] = {-1, -1, -1, -1};
-    if (room_open(&c->room, c->world, c->serial, person_find(spec->user), err) < 0 ||
-        exec_env_new(spec, c->room.tmpdir, &env, err) < 0 ||
+    const struct people *people = c->world->people;
+    if (room_open(&c->room, c->world, c->serial, person_find(people, spec->user), err) < 0 ||
+        exec_env_new(spec, people, c->room.tmpdir, &env, err) < 0 ||
         tier_get(spec->seccomp, &start.tier, err) < 0)
         return -1;
     int rc = make_pipes(c, theirs, err);

@@ -165,11 +165,12 @@ int exec_start(const struct room_world *world, uint64_t stream, const Cloche__V1
         exec->deadline_ns = exec->started_ns + req->timeout_ns;
 
     CL_AUTO(exec_env_freep) struct exec_env *env = NULL;
-    const struct person *who = person_find(req->user);
+    const struct person *who = person_find(world->people, req->user);
     if (!who)
         return cl_fail(err, CL_E_INVALID, 0, "user %d", (int)req->user);
     if (room_open(&exec->room, world, stream, who, err) < 0 ||
-        exec_env_new(req, exec->room.tmpdir, &env, err) < 0 || launch(exec, req, env, err) < 0)
+        exec_env_new(req, world->people, exec->room.tmpdir, &env, err) < 0 ||
+        launch(exec, req, env, err) < 0)
         return -1;
     *ret_exec = CL_STEAL(&exec);
     return 0;

@@ -31,13 +31,12 @@ void exec_env_free(struct exec_env *env)
     cl_free(env);
 }
 
-/* Set a variable; a later value replaces an earlier one. */
-static int put(struct exec_env *env, const char *name, const char *value, struct cl_err *err)
+/* Set a variable; a later value replaces an earlier one.  Takes the text, "NAME=VALUE". */
+static int put_text(struct exec_env *env, char *text, struct cl_err *err)
 {
-    char *text = cl_asprintf("%s=%s", name, value);
     if (!text)
         return cl_fail(err, CL_E_NOMEM, 0, "environment");
-    size_t len = strlen(name) + 1;
+    size_t len = strcspn(text, "=") + 1;
     for (size_t i = 0; i < env->n; i++) {
         if (strncmp(env->envp[i], text, len) != 0)
             continue;
@@ -46,6 +45,21 @@ static int put(struct exec_env *env, const char *name, const char *value, struct
         return 0;
     }
     env->envp[env->n++] = text;
+    return 0;
+}
+
+static int put(struct exec_env *env, const char *name, const char *value, struct cl_err *err)
+{
+    return put_text(env, cl_asprintf("%s=%s", name, value), err);
+}
+
+/* Its PATH is in each person's own. */
+static int put_image(struct exec_env *env, const struct image_conf *image, struct cl_err *err)
+{
+    for (size_t i = 0; i < image->n_env; i++)
+        if (strncmp(image->env[i], "PATH=", 5) != 0 &&
+            put_text(env, cl_strdup(image->env[i]), err) < 0)
+            return -1;
     return 0;
 }
 
@@ -67,8 +81,8 @@ static int put_baseline(struct exec_env *env, bool is_pty, const char *tmpdir, s
     return 0;
 }
 
-int exec_env_new(const Cloche__V1__GuestExec *req, const char *tmpdir, struct exec_env **ret_env,
-                 struct cl_err *err)
+int exec_env_new(const Cloche__V1__GuestExec *req, const struct people *people, const char *tmpdir,
+                 struct exec_env **ret_env, struct cl_err *err)
 {
     if (req->n_argv == 0 || !req->argv[0][0])
         return cl_fail(err, CL_E_INVALID, 0, "no command");
@@ -77,16 +91,17 @@ int exec_env_new(const Cloche__V1__GuestExec *req, const char *tmpdir, struct ex
     CL_AUTO(exec_env_freep) struct exec_env *env = cl_zalloc(sizeof *env);
     if (!env)
         return cl_fail(err, CL_E_NOMEM, 0, "environment");
-    env->who = person_find(req->user);
+    env->who = person_find(people, req->user);
     if (!env->who)
         return cl_fail(err, CL_E_INVALID, 0, "user %d", (int)req->user);
-    env->cwd = req->cwd[0] ? req->cwd : env->who->home;
-    env->envp = cl_zalloc_array(req->n_env + BASELINE_NR, sizeof *env->envp);
+    env->cwd = req->cwd[0] ? req->cwd : env->who->cwd;
+    env->envp = cl_zalloc_array(BASELINE_NR + people->image.n_env + req->n_env, sizeof *env->envp);
     env->argv = cl_zalloc_array(req->n_argv + 1, sizeof *env->argv);
     if (!env->envp || !env->argv)
         return cl_fail(err, CL_E_NOMEM, 0, "environment");
     memcpy(env->argv, req->argv, req->n_argv * sizeof *env->argv);
-    if (put_baseline(env, req->pty != NULL, tmpdir, err) < 0)
+    if (put_baseline(env, req->pty != NULL, tmpdir, err) < 0 ||
+        put_image(env, &people->image, err) < 0)
         return -1;
     for (size_t i = 0; i < req->n_env; i++) {
         const char *name = req->env[i]->name;

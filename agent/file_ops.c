@@ -246,7 +246,7 @@ void file_ops_run(void *arg)
 {
     const struct file_plan *plan = arg;
     const Cloche__V1__GuestFileOp *op = plan->op;
-    if (chdir(plan->home) < 0 && op->path[0] != '/') {
+    if (chdir(plan->cwd) < 0 && op->path[0] != '/') {
         send_error(plan, errno);
         return;
     }

@@ -19,8 +19,8 @@ enum {
 
 struct file_plan {
     const Cloche__V1__GuestFileOp *op;
-    const char *home; /* relative paths start here */
-    int data;         /* READ: write end, WRITE: read end, else -1 */
+    const char *cwd; /* relative paths start here */
+    int data;        /* READ: write end, WRITE: read end, else -1 */
     int ctl;
 };
 

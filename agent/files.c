@@ -78,7 +78,7 @@ static int make_data_pipe(struct files *files, int *ret_theirs, struct cl_err *e
 int files_start(const struct files_world *world, uint64_t stream, const Cloche__V1__GuestFileOp *op,
                 struct files **ret_files, struct cl_err *err)
 {
-    const struct person *who = person_find(op->user);
+    const struct person *who = person_find(world->people, op->user);
     if (!who || !op->path[0])
         return cl_fail(err, CL_E_INVALID, 0, who ? "no path" : "unknown user");
     CL_AUTO(files_freep) struct files *files = cl_zalloc(sizeof *files);
@@ -96,7 +96,7 @@ int files_start(const struct files_world *world, uint64_t stream, const Cloche__
     CL_AUTO(cl_closep) int data = -1;
     if (make_data_pipe(files, &data, err) < 0)
         return -1;
-    struct file_plan plan = {.op = op, .home = who->home, .data = data, .ctl = ctl};
+    struct file_plan plan = {.op = op, .cwd = who->cwd, .data = data, .ctl = ctl};
     struct helper_job job = {
         .cgroup_fd = world->groups->files_fd,
         .userns_fd = world->userns_fd,

@@ -14,12 +14,14 @@
 #include "agent/cgroup.h"
 #include "agent/chan.h"
 #include "agent/gate.h"
+#include "agent/person.h"
 #include "agent/waits.h"
 
 struct files;
 
 struct files_world {
     const struct cgroups *groups;
+    const struct people *people;
     int userns_fd;
 };
 

@@ -1,4 +1,5 @@
-/* agent/person.h - becoming a user of the guest: the user namespace and the steps into it.
+/* agent/person.h - the users of the guest, and becoming one: the user namespace and the steps into
+ * it.
  *
  * Owns:    the namespace, by fd.
  * person_become() runs in a child process only: there is no way back.
@@ -7,17 +8,31 @@
 #define CL_AGENT_PERSON_H
 
 #include "agent/ids.h"
+#include "agent/image_conf.h"
 #include "base/err.h"
 #include "base/util.h"
 #include "cloche/v1/guest.pb-c.h"
 
+enum { PEOPLE_PATH_MAX = 8192 };
+
 struct person {
-    const char *name, *home, *path;
-    unsigned id; /* uid and gid in the namespace */
+    const char *name, *home;
+    const char *cwd;  /* where its commands begin */
+    const char *path; /* where its programs are found */
+    unsigned id;      /* uid and gid in the namespace */
 };
 
+/* Those that code can run as, and what they have in common. */
+struct people {
+    struct image_conf image; /* its text is borrowed */
+    struct person user, root;
+    char user_path[PEOPLE_PATH_MAX];
+};
+
+/* Pure.  TOOBIG: the image's PATH.  Stays where it is. */
+int people_init(struct people *people, const struct image_conf *image, struct cl_err *err) CL_MUST;
 /* NULL for a user that the protocol does not know. */
-const struct person *person_find(Cloche__V1__GuestUser user);
+const struct person *person_find(const struct people *people, Cloche__V1__GuestUser user);
 
 /* The user namespace of all user code (agent/ids.h). */
 int person_namespace_open(int *ret_fd, struct cl_err *err) CL_MUST;

@@ -21,6 +21,7 @@
 /* What every room needs from the agent. */
 struct room_world {
     const struct cgroups *groups;
+    const struct people *people;
     int userns_fd;
     struct sensor *sensor;
 };

@@ -225,7 +225,8 @@ static int start_exec(struct serve *s, const Cloche__V1__GuestFrame *frame, stru
 
 static int start_files(struct serve *s, const Cloche__V1__GuestFrame *frame, struct cl_err *err)
 {
-    struct files_world world = {.groups = &s->groups, .userns_fd = s->world.userns_fd};
+    struct files_world world = {
+        .groups = &s->groups, .people = s->world.people, .userns_fd = s->world.userns_fd};
     struct cl_err failure = {0};
     for (size_t i = 0; i < CL_COUNT(s->files); i++) {
         if (s->files[i])
@@ -557,7 +558,8 @@ static void watch_pressure(struct serve *s)
 int serve_run(struct boot *boot, struct cl_err *err)
 {
     static struct serve s; /* the one object of the process; too large for a comfortable stack */
-    s.world = (struct room_world){.groups = &s.groups, .userns_fd = -1, .sensor = &s.sensor};
+    s.world = (struct room_world){
+        .groups = &s.groups, .people = boot->people, .userns_fd = -1, .sensor = &s.sensor};
     s.scratch_fd = cl_steal_fd(&boot->scratch_fd);
     chan_init(&s.chan, cl_steal_fd(&boot->chan_fd));
     gate_init(&s.gate);

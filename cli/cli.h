@@ -68,8 +68,10 @@ struct cli_opts {
     const char *sort;
     uint64_t interval;
     /* templates */
-    bool locked, update_lock;
-    const char *mirror;
+    bool locked, update_lock, no_contexts, plain_http;
+    const char *mirror, *image;
+    struct arg_list warm_ups;
+    uint64_t max_size;
     const char *template_name; /* mcp */
 };
 

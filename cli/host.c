@@ -10,7 +10,8 @@ static const struct arg_opt up_opts[] = {
     {"worker-listen", 0, ARG_STRING, OPT(worker_listen), "HOST:PORT",
      "let workers of other hosts join here (mTLS; see `worker token`)"},
     {"templates", 0, ARG_STRING, OPT(templates), "a,b",
-     "templates to keep warm, once they are built (default base,python,code)"},
+     "templates to keep warm, once they are built (default base,python,code,images: the last "
+     "is each one that is made of a container image)"},
     {"warm", 0, ARG_U64, OPT(warm), "N", "VMs that wait warm, per template"},
     {"driver", 0, ARG_STRING, OPT(driver), "X",
      "auto; or, the preferred first and with commas, kvm, kvm/xenpv, kvm/xenpv-shared, qemu/kvm, "

@@ -2,6 +2,7 @@
 #include "cli/plan.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -14,6 +15,7 @@
 
 #include "base/buf.h"
 #include "base/fs.h"
+#include "base/id.h"
 #include "base/own.h"
 #include "trail/rules.h"
 
@@ -64,16 +66,37 @@ bool plan_template_is_built(const char *template_dir, const char *name)
     return n < PATH_TEXT && access(path, R_OK) == 0;
 }
 
+static void add_name(char *out, size_t size, const char *name)
+{
+    size_t n = strlen(out);
+    (void)snprintf(out + n, size - n, "%s%s", n ? " " : "", name);
+}
+
+/* As the worker finds them (worker_io.c). */
+static void add_images(const char *template_dir, char *out, size_t size)
+{
+    char path[PATH_TEXT];
+    DIR *dir = opendir(template_dir);
+    for (const struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
+        int n = snprintf(path, sizeof path, "%s/%s/current/source", template_dir, e->d_name);
+        if (n < PATH_TEXT && cl_name_is_valid(e->d_name) && access(path, F_OK) == 0)
+            add_name(out, size, e->d_name);
+    }
+    if (dir)
+        (void)closedir(dir);
+}
+
 void plan_list_built(const struct plan *p, char *out, size_t size)
 {
     char names[PROC_ARG];
-    size_t n = 0;
     (void)snprintf(names, sizeof names, "%s", p->templates);
     out[0] = '\0';
     char *save = NULL;
     for (char *name = strtok_r(names, ", ", &save); name; name = strtok_r(NULL, ", ", &save)) {
-        if (n < size && plan_template_is_built(p->template_dir, name))
-            n += (size_t)snprintf(out + n, size - n, "%s%s", n ? " " : "", name);
+        if (strcmp(name, "images") == 0)
+            add_images(p->template_dir, out, size);
+        else if (plan_template_is_built(p->template_dir, name))
+            add_name(out, size, name);
     }
 }
 
@@ -171,7 +194,7 @@ int plan_make(const struct cli_opts *o, struct plan *p, struct cl_err *err)
     (void)snprintf(p->procs[PROC_REDIS].program, PATH_TEXT, "/usr/bin/redis-server");
     (void)snprintf(p->endpoint, sizeof p->endpoint, "unix:%s/api.sock", p->paths.run);
     (void)snprintf(p->templates, sizeof p->templates, "%s",
-                   o->templates ? o->templates : "base,python,code");
+                   o->templates ? o->templates : "base,python,code,images");
     path_join(p->audit_dir, p->paths.state, "audit");
     path_join(p->key_file, p->paths.state, "admin.key");
     plan_template_dir(&p->paths, p->template_dir);

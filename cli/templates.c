@@ -13,6 +13,8 @@
 #include "cloche/v1/template.pb-c.h"
 #include "proto/copy.h"
 
+enum { WARM_UPS_MAX = 7 }; /* of TEMPLATE_WARMUPS_MAX the first is the image's own */
+
 /* --- build
  * ----------------------------------------------------------------------------------------- */
 
@@ -45,6 +47,54 @@ static int run_script(char *const *argv, struct cl_err *err)
     return 0;
 }
 
+/* The script's command line. */
+struct words {
+    const char *v[64]; /* ends with NULL */
+    char numbers[3][24];
+    size_t n, n_numbers;
+};
+
+static void add_words(struct words *w, const char *option, const char *value)
+{
+    CL_ASSERT(w->n + 3 <= CL_COUNT(w->v)); /* the lists are bounded */
+    if (option)
+        w->v[w->n++] = option;
+    if (value)
+        w->v[w->n++] = value;
+}
+
+static void add_number(struct words *w, const char *option, uint64_t number)
+{
+    char *text = w->numbers[w->n_numbers];
+    if (number == 0)
+        return;
+    CL_ASSERT(w->n_numbers++ < CL_COUNT(w->numbers));
+    (void)snprintf(text, sizeof w->numbers[0], "%llu", (unsigned long long)number);
+    add_words(w, option, text);
+}
+
+/* What build.sh is told of a container image; it knows which of these need which. */
+static int add_image(struct words *w, const struct cli_opts *o, struct cl_err *err)
+{
+    if (o->warm_ups.n > WARM_UPS_MAX)
+        return cl_fail(err, CL_E_INVALID, 0, "--warm-up: at most %d", WARM_UPS_MAX);
+    if ((o->memory > 0 && o->memory < CL_MIB) || (o->max_size > 0 && o->max_size < CL_MIB))
+        return cl_fail(err, CL_E_INVALID, 0,
+                       "--memory or --max-size is less than 1 MiB\ngive a unit, as in 512MiB");
+    if (o->image)
+        add_words(w, "--image", o->image);
+    add_number(w, "--memory", o->memory / CL_MIB);
+    add_number(w, "--vcpus", o->cpus);
+    add_number(w, "--max-size", o->max_size / CL_MIB);
+    for (size_t i = 0; i < o->warm_ups.n; i++)
+        add_words(w, "--warm-up", o->warm_ups.v[i]);
+    if (o->no_contexts)
+        add_words(w, "--no-contexts", NULL);
+    if (o->plain_http)
+        add_words(w, "--plain-http", NULL);
+    return 0;
+}
+
 static int cmd_build(const struct cli_opts *o, const struct args *a)
 {
     struct cl_err err = {0};
@@ -65,18 +115,15 @@ static int cmd_build(const struct cli_opts *o, const struct args *a)
     path_join(pub, dir, "signing.pub");
     if (signing_key_ensure(key, pub, &err) < 0)
         return cli_report(&err);
-    const char *argv[16] = {"/bin/sh", script, a->pos[0], "--out", dir,
-                            "--agent", agent,  "--key",   key};
-    size_t n = 9;
+    struct words w = {
+        .v = {"/bin/sh", script, a->pos[0], "--out", dir, "--agent", agent, "--key", key}, .n = 9};
     if (o->locked)
-        argv[n++] = "--locked";
+        add_words(&w, "--locked", NULL);
     if (o->update_lock)
-        argv[n++] = "--update-lock";
-    if (o->mirror) {
-        argv[n++] = "--mirror";
-        argv[n++] = o->mirror;
-    }
-    if (run_script((char *const *)(uintptr_t)argv, &err) < 0)
+        add_words(&w, "--update-lock", NULL);
+    if (o->mirror)
+        add_words(&w, "--mirror", o->mirror);
+    if (add_image(&w, o, &err) < 0 || run_script((char *const *)(uintptr_t)w.v, &err) < 0)
         return cli_report(&err);
     if (o->json)
         return out_json(json_pack("{s:s, s:s}", "name", a->pos[0], "dir", dir));
@@ -152,18 +199,36 @@ static const struct arg_opt build_opts[] = {
      "fail when the mirror has not what the lock names any more"},
     {"update-lock", 0, ARG_FLAG, OPT(update_lock), NULL, "take the newest packages and lock them"},
     {"mirror", 0, ARG_STRING, OPT(mirror), "URL", "Debian mirror"},
+    {"image", 0, ARG_STRING, OPT(image), "SOURCE",
+     "from a container image: a name in a registry, a file that `docker save` wrote, a folder"},
+    {"memory", 0, ARG_BYTES, OPT(memory), "512MiB", "of its VMs, unless a job asks for other"},
+    {"cpus", 0, ARG_U64, OPT(cpus), "N", "of its VMs, unless a job asks for other"},
+    {"warm-up", 0, ARG_LIST, OPT(warm_ups), "TEXT",
+     "for /bin/sh, before the snapshot: what it reads and starts is fast later; repeatable"},
+    {"no-contexts", 0, ARG_FLAG, OPT(no_contexts), NULL,
+     "start no interpreter before the snapshot, even where the image has Python"},
+    {"plain-http", 0, ARG_FLAG, OPT(plain_http), NULL,
+     "speak HTTP, or TLS without a check, to the registry"},
+    {"max-size", 0, ARG_BYTES, OPT(max_size), "16GiB", "most that the image may take, unpacked"},
     OPT_DIRS,
 };
 static const struct arg_opt json_opts[] = {OPT_JSON};
 
 const struct cli_command template_commands[] = {
-    {"template build", "[OPTIONS] NAME", "build a template from its recipe",
+    {"template build", "[OPTIONS] NAME",
+     "build a template from its recipe, or of a container image",
      "Recipes are images/NAME.recipe.  Needs root, or a subuid range for mmdebstrap.  What did "
      "not\n"
      "change is not built again.  A running worker takes the new template at its next claim.\n"
      "images/NAME.lock names the packages; of what the mirror has not any more, as after a "
-     "security\nupdate, the newest are taken, told, and kept to.\n\n"
-     "  cloche template build python\n",
+     "security\nupdate, the newest are taken, told, and kept to.\n"
+     "With --image the template is what the image is: files, ENV, WORKDIR, USER; its commands run\n"
+     "in VMs like all others (docs/templates.md).  Without it NAME is built from what it was "
+     "built\n"
+     "from before, if that has changed.\n\n"
+     "  cloche template build python\n"
+     "  cloche template build node22 --image node:22-slim --memory 1GiB --warm-up 'node -e 0'\n"
+     "  docker save my-app -o my-app.tar && cloche template build my-app --image my-app.tar\n",
      SPEC(build_opts, 1, 1), cmd_build, false},
     {"template list", "[--json]", "list the templates that workers have", NULL,
      SPEC(json_opts, 0, 0), cmd_list, false},

@@ -2,6 +2,12 @@
 # images/build.sh - build one bootable, signed, reproducible image.
 #
 # Usage: build.sh NAME --out DIR [--agent PATH] [--key PEM] [--locked | --update-lock] [--mirror URL]
+#        build.sh NAME --out DIR --image SOURCE [--memory MIB] [--vcpus N] [--warm-up TEXT]...
+#                 [--no-contexts] [--plain-http] [--max-size MIB] [--agent PATH] [--key PEM] [--mirror URL]
+#
+# The first form takes NAME.recipe, the second a container image (docs/templates.md): SOURCE is what
+# `docker pull` takes, a file that `docker save` wrote, a folder with an OCI layout, or a name with a
+# transport of skopeo.  Without --image NAME is built from what it was built from before.
 #
 # Result: DIR/NAME/<key>/{vmlinux,initrd,rootfs.img,manifest.json,manifest.sig}, and the link
 # DIR/NAME/current.  Everything is made in a temporary folder and renamed; a build that fails
@@ -13,6 +19,7 @@
 # until the lock itself is another one; with --locked the build fails.  Exit: 0; 75 when the mirror
 # failed though it was tried again; 1 for every other error.
 set -eu
+umask 022 # who unpacks a container image is another user
 here=$(cd "$(dirname "$0")" && pwd)
 started=$(date +%s)
 : "${SOURCE_DATE_EPOCH:=1767225600}" # 2026-01-01
@@ -44,6 +51,7 @@ text_digest() { sha256sum | cut -d' ' -f1; }
 
 CONTEXTS='[]' # of a recipe without code contexts
 name= out= key= locked= update_lock= agent=$here/../build/cloche-agent mirror=
+from= memory= vcpus= warm_ups= contexts= plain= max_mib= recalled= # of a container image
 while [ $# -gt 0 ]; do
     case $1 in
     --out) out=${2:?}; shift ;;
@@ -52,6 +60,14 @@ while [ $# -gt 0 ]; do
     --mirror) mirror=${2:?}; shift ;;
     --locked) locked=1 ;;
     --update-lock) update_lock=1 ;;
+    --image) from=${2:?}; shift ;;
+    --memory) memory=${2:?}; shift ;;
+    --vcpus) vcpus=${2:?}; shift ;;
+    --warm-up) warm_ups="$warm_ups${2:?}
+"; shift ;;
+    --no-contexts) contexts=no ;;
+    --plain-http) plain=yes ;;
+    --max-size) max_mib=${2:?}; shift ;;
     -*) die "unknown option $1" "see the first lines of $0" ;;
     *) [ -z "$name" ] || die "two names: $name and $1"; name=$1 ;;
     esac
@@ -59,8 +75,23 @@ while [ $# -gt 0 ]; do
 done
 [ -z "$locked" ] || [ -z "$update_lock" ] || die "--locked keeps the lock, --update-lock renews it" "choose one"
 [ -n "$name" ] && [ -n "$out" ] || die "NAME and --out DIR are needed" "build.sh base --out /var/lib/cloche/images"
+# shellcheck source=images/container.sh
+. "$here/container.sh"
 export RECIPE="$here/$name.recipe"
-[ -f "$RECIPE" ] || die "no recipe $RECIPE" "choose one of: $(cd "$here" && echo *.recipe | sed 's/\.recipe//g')"
+if [ -z "$from" ] && [ ! -f "$RECIPE" ]; then
+    [ -f "$out/$name/current/source" ] ||
+        die "no recipe $RECIPE" "choose one of: $(cd "$here" && echo *.recipe | sed 's/\.recipe//g'); or name a container image: --image python:3.13-slim"
+    container_recall "$out/$name/current/source"
+fi
+if [ -n "$from" ]; then
+    [ ! -f "$RECIPE" ] || die "'$name' is built from a recipe, so --image needs another name"
+    [ -z "$locked$update_lock" ] || die "--locked and --update-lock are for recipes" "an image is pinned by its digest: NAME@sha256:..."
+    for tool in skopeo umoci; do
+        command -v $tool > /dev/null || die "$tool is missing" "apt install --no-install-recommends skopeo umoci"
+    done
+else
+    [ -z "$memory$vcpus$warm_ups$contexts$plain$max_mib" ] || die "--memory, --vcpus, --warm-up, --no-contexts, --plain-http and --max-size are for --image" "a recipe says these itself"
+fi
 [ -f "$agent" ] || die "no agent at $agent" "build it (ninja cloche-agent) or pass --agent PATH"
 for tool in mmdebstrap mkfs.erofs mke2fs veritysetup cpio depmod openssl xz perl gcc make; do
     PATH=$PATH:/usr/sbin:/sbin command -v $tool > /dev/null ||
@@ -84,14 +115,35 @@ lock_of() { # lock_of NAME: the file that counts
 lock=$(lock_of "$name")
 kernel_lock=$(lock_of kernel) # one kernel for all images
 modules_digest() { for file in "$here"/module/*.c; do digest "$file"; done | text_digest; } # of our own ones
-# shellcheck source=/dev/null
-. "$RECIPE"
+if [ -n "$from" ]; then
+    SUITE=bookworm # of the kernel's packages
+    for number in "${memory:=512}" "${vcpus:=1}" "${max_mib:=16384}"; do
+        case $number in '' | *[!0-9]*) die "'$number' is no number" "--memory and --max-size take MiB" ;; esac
+    done
+    : "${contexts:=auto}" "${plain:=no}"
+    plain_http= plain_http_source=
+    [ "$plain" != yes ] || plain_http=--tls-verify=false plain_http_source=--src-tls-verify=false
+    MEMORY_MIB=$memory VCPUS=$vcpus
+    SALT=$(echo "cloche-image-$name" | text_digest)
+    UUID=$(echo "$SALT" | sed 's/^\(.\{8\}\)\(.\{4\}\)\(.\{3\}\)\(.\{3\}\)\(.\{12\}\).*/\1-\2-4\3-8\4-\5/')
+    container_source
+else
+    # shellcheck source=/dev/null
+    . "$RECIPE"
+fi
 # shellcheck source=images/extract-vmlinux.sh
 . "$here/extract-vmlinux.sh"
 export UUID
 
+work=$(mktemp -d "$out/.work.XXXXXX")
+trap 'rm -rf "$work"; rmdir "$out/$name" 2> /dev/null || true' EXIT
+trap 'exit 130' INT TERM
+chmod 0755 "$work"
+[ -z "$from" ] || container_id
+
 # --- what the result depends on --------------------------------------------------------------------
 inputs() { # of the root file system
+    [ -z "$from" ] || { container_inputs; return; }
     echo "root file system 1" # raise it when bootstrap, build_root or add_verity change
     for file in "$here/finish.sh" "$here"/*.recipe "$here"/files/*; do digest "$file"; done
     [ ! -f "$lock" ] || digest "$lock"
@@ -99,17 +151,14 @@ inputs() { # of the root file system
     mkfs.erofs -V 2>&1 | head -1
 }
 all_inputs() { # of the image; no lock, no inputs
-    [ -f "$lock" ] && [ -f "$kernel_lock" ] || return 0
-    (inputs | text_digest; digest "$0"; digest "$here/extract-vmlinux.sh"; modules_digest; digest "$agent"; cat "$kernel_lock"; [ -z "$key" ] || echo signed) | text_digest
+    [ -n "$from" ] || [ -f "$lock" ] || return 0
+    [ -f "$kernel_lock" ] || return 0
+    (inputs | text_digest; [ -z "$from" ] || container_remember; digest "$0"; digest "$here/extract-vmlinux.sh"; modules_digest; digest "$agent"; cat "$kernel_lock"; [ -z "$key" ] || echo signed) | text_digest
 }
 if [ -f "$out/$name/current/inputs" ] && [ "$(cat "$out/$name/current/inputs")" = "$(all_inputs)" ]; then
     say "$name: unchanged, $(readlink "$out/$name/current")"
     exit 0
 fi
-work=$(mktemp -d "$out/.work.XXXXXX")
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
-chmod 0755 "$work"
 
 # --- kernel ----------------------------------------------------------------------------------------
 bootstrap() { # bootstrap VARIANT INCLUDE HOOKS...: one run of mmdebstrap; nothing but the hooks' files stays.  1: the mirror has not $gone
@@ -262,7 +311,14 @@ add_verity() { # sets data_blocks, verity_root; appends the hash tree
 }
 
 root_cache=$cache/rootfs/$name-$(inputs | text_digest)
-if [ ! -f "$root_cache/verity" ] || [ ! -f "$lock" ]; then
+if [ -n "$from" ] && [ ! -f "$root_cache/verity" ]; then
+    timed "root file system of $name" container_root
+    timed "verity tree" add_verity
+    rm -rf "$root_cache"
+    mkdir -p "$root_cache"
+    mv "$work/rootfs.img" "$work/conf" "$work/warm_up" "$work/contexts" "$root_cache/"
+    mv "$work/verity" "$root_cache/"
+elif [ -z "$from" ] && { [ ! -f "$root_cache/verity" ] || [ ! -f "$lock" ]; }; then
     timed "root file system of $name" build_root
     if [ ! -f "$lock" ]; then
         (echo "# package version SHA-256; written by build.sh --update-lock"; cat "$work/lock") > "$work/lock.new"
@@ -281,6 +337,10 @@ if [ ! -f "$root_cache/verity" ] || [ ! -f "$lock" ]; then
     mv "$work/verity" "$root_cache/" # last: it marks the folder as whole
 fi
 read -r data_blocks verity_root < "$root_cache/verity"
+if [ -n "$from" ]; then
+    WARM_UP=$(container_warm_ups "$root_cache/warm_up")
+    CONTEXTS=$(cat "$root_cache/contexts")
+fi
 
 # --- initramfs, manifest, signature ----------------------------------------------------------------
 image=$work/image
@@ -288,6 +348,7 @@ mkdir -p "$image" "$work/initrd"
 make_initrd() {
     cp -r "$kernel/modules" "$work/initrd/modules"
     install -m 0755 "$agent" "$work/initrd/init"
+    [ ! -f "$root_cache/conf" ] || install -m 0644 "$root_cache/conf" "$work/initrd/image"
     mkdir -m 0755 "$work/initrd/dev" "$work/initrd/proc" "$work/initrd/sys"
     find "$work/initrd" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
     (cd "$work/initrd" && find . | sort | cpio -o -H newc --reproducible --owner=0:0 --quiet) > "$image/initrd"
@@ -311,7 +372,12 @@ vmlinux_sha=$(digest "$image/vmlinux")
 initrd_sha=$(digest "$image/initrd")
 rootfs_sha=$(digest "$image/rootfs.img")
 scratch_sha=$(digest "$image/scratch.img")
-packages_sha=$(digest "$root_cache/lock")
+if [ -n "$from" ]; then
+    container_remember > "$image/source"
+    made_of='"container": {"source": '"$(json "$source")"', "id": "sha256:'$image_id'"}'
+else
+    made_of='"packages": {"count": '$(wc -l < "$root_cache/lock")', "sha256": "'$(digest "$root_cache/lock")'"}'
+fi
 full_cmdline="$cmdline cloche.verity=$verity_root:$data_blocks:$data_blocks:$SALT cloche.disk=1 cloche.fault_around=$fault_around"
 image_key=$(printf '%s\n' "cloche image 1" "$agent_sha" "$vmlinux_sha" "$kernel_version" "$initrd_sha" \
     "$verity_root" "$full_cmdline" "$protocol_major" "$scratch_sha" "$WARM_UP" "$CONTEXTS" | text_digest)
@@ -333,7 +399,7 @@ cat > "$image/manifest.json" << EOF
   "vcpus": $VCPUS,
   "warm_up": $WARM_UP,
   "contexts": $CONTEXTS,
-  "packages": {"count": $(wc -l < "$root_cache/lock"), "sha256": "$packages_sha"}
+  $made_of
 }
 EOF
 if [ -n "$key" ]; then

@@ -40,7 +40,7 @@ enum {
     SCHED_RELAYS_MAX = 16384,
     SCHED_REQUESTS_MAX = 16384,
     SCHED_TRIES = 3,          /* refusals by workers before a unit waits a moment */
-    SCHED_TEMPLATES_MAX = 16, /* of one worker that are remembered */
+    SCHED_TEMPLATES_MAX = 32, /* of one worker that are remembered */
 };
 
 enum listener { LISTENER_CLIENTS = 1, LISTENER_WORKERS = 2 };

@@ -17,7 +17,7 @@
 
 #include "worker/machine.h"
 
-enum { POOL_FLAVOURS = 12, POOL_CLAIMS = 1024, POOL_MAKERS = 3 };
+enum { POOL_FLAVOURS = 32, POOL_CLAIMS = 1024, POOL_MAKERS = 3 };
 
 struct pool;
 struct pool_claim;

@@ -2,6 +2,7 @@
 #include "worker/claim.h"
 #include "worker/worker.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -14,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/id.h"
 #include "base/mem.h"
 #include "observability/log.h"
 #include "observability/metrics.h"
@@ -303,27 +305,51 @@ static void on_bad_template(void *arg, const char *template, const struct cl_err
     log_event(LOG_TEMPLATE_BAD, "template=%s text='%s'", template, why->text);
 }
 
+/* Is it worth another look? */
+static bool keep_template(struct worker *w, const char *name)
+{
+    struct cl_err err = {0};
+    if (pool_keep(w->pool, name, &err) == 0)
+        return false;
+    bool absent = err.code == CL_E_NOTFOUND;
+    if (!w->templates_said && absent)
+        log_event(LOG_TEMPLATE_ABSENT, "template=%s text='%s'", name, err.text);
+    if (!w->templates_said && !absent)
+        on_bad_template(w, name, &err);
+    return absent;
+}
+
+/* Each one that is made of a container image; images/build.sh leaves a file there that says so. */
+static void keep_images(struct worker *w)
+{
+    char path[PATH_MAX];
+    DIR *dir = opendir(w->o->template_dir);
+    for (const struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
+        int n = snprintf(path, sizeof path, "%s/%s/current/source", w->o->template_dir, e->d_name);
+        if (n > 0 && (size_t)n < sizeof path && cl_name_is_valid(e->d_name) &&
+            access(path, F_OK) == 0)
+            (void)keep_template(w, e->d_name);
+    }
+    if (dir)
+        (void)closedir(dir);
+}
+
 /* A template that is not built yet may be, while we run (`cloche template build`). */
 static void keep_templates(void *arg)
 {
     struct worker *w = arg;
     char names[CL_CONF_STR];
-    bool missing = false;
+    bool again = false;
     (void)snprintf(names, sizeof names, "%s", w->o->templates);
     char *rest = names;
     for (char *name; (name = strsep(&rest, ", ")) != NULL;) {
-        struct cl_err err = {0};
-        if (!*name || pool_keep(w->pool, name, &err) == 0)
-            continue;
-        bool absent = err.code == CL_E_NOTFOUND;
-        if (!w->templates_said && absent)
-            log_event(LOG_TEMPLATE_ABSENT, "template=%s text='%s'", name, err.text);
-        if (!w->templates_said && !absent)
-            on_bad_template(w, name, &err);
-        missing |= absent;
+        bool images = strcmp(name, "images") == 0;
+        if (images)
+            keep_images(w);
+        again |= images || (*name && keep_template(w, name));
     }
     w->templates_said = true;
-    if (missing)
+    if (again)
         cl_timer_start(&w->templates, TEMPLATES_AGAIN_S * CL_NS_PER_S);
 }
 
