@@ -380,7 +380,7 @@ else
 fi
 full_cmdline="$cmdline cloche.verity=$verity_root:$data_blocks:$data_blocks:$SALT cloche.disk=1 cloche.fault_around=$fault_around"
 image_key=$(printf '%s\n' "cloche image 1" "$agent_sha" "$vmlinux_sha" "$kernel_version" "$initrd_sha" \
-    "$verity_root" "$full_cmdline" "$protocol_major" "$scratch_sha" "$WARM_UP" "$CONTEXTS" | text_digest)
+    "$verity_root" "$full_cmdline" "$protocol_major" "$scratch_sha" "$WARM_UP" "$CONTEXTS" "$MEMORY_MIB" "$VCPUS" | text_digest)
 cat > "$image/manifest.json" << EOF
 {
   "version": 1,

@@ -36,6 +36,8 @@ struct flavour {
     uint64_t all_failures;
     uint64_t not_before_ns;     /* after a failure */
     uint64_t used_ns, began_ns; /* a claim came last; its snapshot is made since */
+    bool is_retired;            /* another build has its place; it goes when nobody waits for it */
+    char refused[TEMPLATE_BUILD]; /* a build that was to have its place and could not be opened */
     struct cl_err why;
 };
 
@@ -166,7 +168,7 @@ static void spare_ready(void *arg)
     s->parked = true;
     f->n_parked++;
     cl_list_push_front(&f->spares, &s->link);
-    if (machine_park(s->machine, &err) < 0)
+    if (f->is_retired || machine_park(s->machine, &err) < 0)
         machine_stop(s->machine);
     f->pool->changed(f->pool->arg);
 }
@@ -217,7 +219,7 @@ static void spare_end(void *arg, const struct cl_err *why)
         f->n_parked--;
         kick(f->pool);
         f->pool->changed(f->pool->arg);
-        if (!f->pool->stopping)
+        if (!f->pool->stopping && !f->is_retired)
             log_event(LOG_POOL_LOST, "template=%s text='%s'", f->template->m.name, why->text);
     }
     cl_list_unlink(&s->link);
@@ -481,9 +483,35 @@ static void await_next(struct pool *p)
         cl_timer_start(&p->kick, first_ns - now_ns);
 }
 
+/* Nobody finds it any more; those who wait for it get it yet. */
+static void retire(struct flavour *f)
+{
+    f->is_retired = true;
+    f->keep = 0;
+    CL_LIST_FOREACH (node, &f->spares) {
+        struct spare *s = CL_LIST_ENTRY(node, struct spare, link);
+        if (s->parked)
+            machine_stop(s->machine);
+    }
+    kick(f->pool);
+}
+
+static void bury_retired(struct pool *p)
+{
+    struct cl_list *next;
+    for (struct cl_list *node = p->flavours.next; node != &p->flavours; node = next) {
+        struct flavour *f = CL_LIST_ENTRY(node, struct flavour, link);
+        next = node->next;
+        if (f->is_retired && f->n_starting == 0 && cl_list_empty(&f->spares) &&
+            cl_list_empty(&f->claims))
+            free_flavour(f);
+    }
+}
+
 static void on_kick(void *arg)
 {
     struct pool *p = arg;
+    bury_retired(p);
     CL_LIST_FOREACH (node, &p->flavours)
         work_on(CL_LIST_ENTRY(node, struct flavour, link));
     await_next(p);
@@ -510,7 +538,7 @@ static struct flavour *find_flavour(struct pool *p, const struct vm_driver *driv
     CL_LIST_FOREACH (node, &p->flavours) {
         struct flavour *f = CL_LIST_ENTRY(node, struct flavour, link);
         const struct template *t = f->template;
-        if (t->driver == driver && t->network == want->network &&
+        if (!f->is_retired && t->driver == driver && t->network == want->network &&
             strcmp(t->m.name, want->template) == 0 &&
             t->memory_mib == (want->memory_mib ? want->memory_mib : t->m.default_memory_mib) &&
             t->vcpus == (want->vcpus ? want->vcpus : t->m.default_vcpus))
@@ -584,13 +612,43 @@ static int add_flavour(struct pool *p, const struct template_maker *maker,
     return 0;
 }
 
+/* The template was built again: what comes from now on is of that build.  One that cannot be opened
+ * takes nobody's place. */
+static struct flavour *renew(struct pool *p, const struct template_maker *maker,
+                             const struct pool_want *want, struct flavour *f)
+{
+    struct cl_err err = {0};
+    struct flavour *next;
+    char build[TEMPLATE_BUILD];
+    template_current(p->options.template_dir, want->template, build);
+    if (strlen(build) < TEMPLATE_BUILD - 1 || strcmp(build, f->refused) == 0 ||
+        strncmp(build, f->template->m.image_key, TEMPLATE_BUILD - 1) == 0)
+        return f;
+    uint32_t keep = f->keep;
+    f->keep = CL_MAX(keep, 1u); /* if one has to make room, not this one */
+    int rc = add_flavour(p, maker, want, &next, &err);
+    f->keep = keep;
+    if (rc < 0) {
+        memcpy(f->refused, build, sizeof f->refused);
+        if (p->options.bad)
+            p->options.bad(p->arg, want->template, &err);
+        return f;
+    }
+    next->keep = keep;
+    retire(f);
+    return next;
+}
+
 static int get_flavour(struct pool *p, const struct template_maker *maker,
                        const struct pool_want *want, struct flavour **ret_flavour,
                        struct cl_err *err)
 {
-    *ret_flavour = find_flavour(p, maker->driver, want);
-    if (!*ret_flavour && add_flavour(p, maker, want, ret_flavour, err) < 0)
+    struct flavour *f = find_flavour(p, maker->driver, want);
+    if (f)
+        f = renew(p, maker, want, f);
+    else if (add_flavour(p, maker, want, &f, err) < 0)
         return -1;
+    *ret_flavour = f;
     (*ret_flavour)->used_ns = cl_now_ns();
     return 0;
 }
@@ -699,7 +757,7 @@ size_t pool_list(struct pool *pool, struct pool_flavour_info *out, size_t max)
     size_t n = 0;
     CL_LIST_FOREACH (node, &pool->flavours) {
         const struct flavour *f = CL_LIST_ENTRY(node, struct flavour, link);
-        if (n < max)
+        if (n < max && !f->is_retired)
             out[n++] = (struct pool_flavour_info){f->template, f->n_parked, f->all_failures,
                                                   f->state == FLAVOUR_READY};
     }

@@ -23,8 +23,8 @@
 #include "worker/vm_driver.h"
 
 enum {
-    BUILD_NAME = 16, /* of an image key, its folder's name: images/build.sh */
-    TSC_NOISE = 64,  /* of two measurements of one frequency: a part in so many */
+    BUILD_NAME = TEMPLATE_BUILD - 1, /* of an image key, its folder's name: images/build.sh */
+    TSC_NOISE = 64,                  /* of two measurements of one frequency: a part in so many */
 };
 
 /* --- the manifest --------------------------------------------------------------------------- */
@@ -355,6 +355,17 @@ int template_check(struct template *t, struct image_files *files, image_check_fn
     for (size_t i = 0; i < spec.n; i++)
         spec.files[i] = (struct image_file){named[i].name, named[i].sha256, *named[i].fd};
     return image_check_start(files, &spec, ret_check, err);
+}
+
+void template_current(const char *dir, const char *name, char ret_build[static TEMPLATE_BUILD])
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/%s/current", dir, name);
+    ssize_t n = readlink(path, ret_build, BUILD_NAME);
+    bool is_folder = n < 0 && errno == EINVAL;
+    ret_build[n < 0 ? 0 : n] = '\0';
+    if (is_folder)
+        memcpy(ret_build, "-", 2);
 }
 
 int template_open(const struct template_request *request, struct template **ret_template,

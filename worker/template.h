@@ -33,6 +33,7 @@ enum {
     TEMPLATE_MANIFEST_MAX = 65536,
     TEMPLATE_CONTEXTS_MAX = 4, /* code contexts started before the snapshot */
     TEMPLATE_VERSION = 1,      /* newest manifest that we read */
+    TEMPLATE_BUILD = 17,       /* the name of a build's folder, and its NUL */
 };
 
 struct template_warmup {
@@ -111,6 +112,10 @@ void template_manifest_fini(struct template_manifest *m);
 /* Two measurements of one frequency: each process makes its own, a busy one less well.  A processor
  * that is another differs by more, or in its name. */
 bool template_is_about_tsc(uint64_t a_khz, uint64_t b_khz);
+
+/* Which build of a template DIR/NAME/current leads to; "" = it is not there, "-" = it is no link.
+ */
+void template_current(const char *dir, const char *name, char ret_build[static TEMPLATE_BUILD]);
 
 /* What makes VMs of a template; the snapshot depends on it as on the image. */
 struct template_maker {

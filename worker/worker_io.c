@@ -2,7 +2,6 @@
 #include "worker/claim.h"
 #include "worker/worker.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -15,7 +14,6 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
-#include "base/id.h"
 #include "base/mem.h"
 #include "observability/log.h"
 #include "observability/metrics.h"
@@ -31,13 +29,13 @@
 #include "worker/image_files.h"
 #include "worker/snapshot_cache.h"
 #include "worker/stop.h"
+#include "worker/template_watch.h"
 
 enum {
     VCPUS_PER_CPU = 8, /* guests sleep most of the time */
     MEMORY_PERCENT = 80,
     SLOT_MIB = 128, /* a slot for each, when nothing else says how many */
     PARK_TTL_S = 30,
-    TEMPLATES_AGAIN_S = 5,
     START_TIMEOUT_S = 120, /* a sick machine boots slowly, and TCG boots on the CPU */
     SELF_MAX = 256 << 20,  /* bytes of this program, with sanitizers */
 };
@@ -66,8 +64,7 @@ struct worker {
     char guard[PATH_MAX], net_path[PATH_MAX], monitor_dir[PATH_MAX];
     struct monitor_build monitor;
     struct vm_net_settings net;
-    struct cl_timer templates; /* while one is missing */
-    bool templates_said;       /* which are missing was logged */
+    struct template_watch *watch; /* after the pool, which it has keep them */
     struct clock_watch clock;
     struct stop stop;
     struct cl_timer stopping; /* until the last VM is gone */
@@ -305,52 +302,17 @@ static void on_bad_template(void *arg, const char *template, const struct cl_err
     log_event(LOG_TEMPLATE_BAD, "template=%s text='%s'", template, why->text);
 }
 
-/* Is it worth another look? */
-static bool keep_template(struct worker *w, const char *name)
-{
-    struct cl_err err = {0};
-    if (pool_keep(w->pool, name, &err) == 0)
-        return false;
-    bool absent = err.code == CL_E_NOTFOUND;
-    if (!w->templates_said && absent)
-        log_event(LOG_TEMPLATE_ABSENT, "template=%s text='%s'", name, err.text);
-    if (!w->templates_said && !absent)
-        on_bad_template(w, name, &err);
-    return absent;
-}
-
-/* Each one that is made of a container image; images/build.sh leaves a file there that says so. */
-static void keep_images(struct worker *w)
-{
-    char path[PATH_MAX];
-    DIR *dir = opendir(w->o->template_dir);
-    for (const struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
-        int n = snprintf(path, sizeof path, "%s/%s/current/source", w->o->template_dir, e->d_name);
-        if (n > 0 && (size_t)n < sizeof path && cl_name_is_valid(e->d_name) &&
-            access(path, F_OK) == 0)
-            (void)keep_template(w, e->d_name);
-    }
-    if (dir)
-        (void)closedir(dir);
-}
-
-/* A template that is not built yet may be, while we run (`cloche template build`). */
-static void keep_templates(void *arg)
+static int keep_template(void *arg, const char *name, struct cl_err *err)
 {
     struct worker *w = arg;
-    char names[CL_CONF_STR];
-    bool again = false;
-    (void)snprintf(names, sizeof names, "%s", w->o->templates);
-    char *rest = names;
-    for (char *name; (name = strsep(&rest, ", ")) != NULL;) {
-        bool images = strcmp(name, "images") == 0;
-        if (images)
-            keep_images(w);
-        again |= images || (*name && keep_template(w, name));
-    }
-    w->templates_said = true;
-    if (again)
-        cl_timer_start(&w->templates, TEMPLATES_AGAIN_S * CL_NS_PER_S);
+    return pool_keep(w->pool, name, err);
+}
+
+static int watch_templates(struct worker *w, struct cl_err *err)
+{
+    struct template_watch_options options = {
+        .dir = w->o->template_dir, .names = w->o->templates, .keep = keep_template, .arg = w};
+    return template_watch_new(&options, w->loop, &w->watch, err);
 }
 
 static void on_pool_changed(void *arg)
@@ -652,7 +614,6 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
         claim_take(options->state_dir, options->instance, &w->claim, err) < 0 ||
         load_id(w, err) < 0 || make_kept_dirs(w, err) < 0 || choose_drivers(w, err) < 0 ||
         cl_timer_init(&w->stopping, loop, on_stopping, w, err) < 0 ||
-        cl_timer_init(&w->templates, loop, keep_templates, w, err) < 0 ||
         units_init(&w->units, err) < 0)
         return -1;
     if (options->clock_every > 0 && clock_watch_init(&w->clock, loop, on_clock_set, w, err) < 0)
@@ -668,9 +629,8 @@ int worker_new(struct cl_loop *loop, const struct worker_options *options,
     cgroup_root_sweep(&w->host.cgroups);
     if (restore_units(w, err) < 0)
         return -1;
-    if (worker_seccomp(err) < 0)
+    if (worker_seccomp(err) < 0 || watch_templates(w, err) < 0)
         return -1;
-    keep_templates(w);
     log_event(LOG_STARTED,
               "worker=%s driver=%s why='%s' cpu='%s' tsc_khz=%llu namespaces=%d cgroups=%d "
               "transition_ns=%llu page_fault_ns=%llu",
@@ -694,7 +654,8 @@ void worker_stop(struct worker *w, void (*done)(void *arg), void *arg)
     w->done = done;
     w->done_arg = arg;
     session_close_for_work(w->session, "it is shutting down");
-    cl_timer_stop(&w->templates);
+    template_watch_free(w->watch);
+    w->watch = NULL;
     pool_stop(w->pool);
     w->stop = (struct stop){.loop = w->loop,
                             .units = &w->units,
@@ -713,6 +674,7 @@ void worker_free(struct worker *w)
     if (!w)
         return;
     session_free(w->session);
+    template_watch_free(w->watch);
     pool_free(w->pool);
     snapshot_cache_free(w->cache);
     image_files_free(w->files);
@@ -720,7 +682,6 @@ void worker_free(struct worker *w)
     clock_watch_fini(&w->clock);
     stop_fini(&w->stop);
     cl_timer_fini(&w->stopping);
-    cl_timer_fini(&w->templates);
     metrics_server_free(w->metrics_server);
     metrics_free(w->metrics);
     SSL_CTX_free(w->tls);

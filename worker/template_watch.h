@@ -1,0 +1,41 @@
+/* worker/template_watch.h - which templates are kept warm, as they are built and built again.
+ *
+ *   every 5 s: each name of the list whose `current` leads elsewhere than when it was last tried
+ *
+ * So a template that comes while the worker runs is taken, one that is built again takes the place
+ * of what is warm, and one that is no good is tried once, until it is built again.
+ *
+ * Owns:    its timer and its memory of what was tried.
+ * Limits:  TEMPLATE_WATCH_MAX names; whoever writes the folder could else have a worker read
+ *          without end.
+ * Thread:  the worker loop; a look is a readlink(2) a name and, for "images", a readdir(3).
+ */
+#ifndef CL_WORKER_TEMPLATE_WATCH_H
+#define CL_WORKER_TEMPLATE_WATCH_H
+
+#include "base/loop.h"
+#include "worker/template.h"
+
+enum { TEMPLATE_WATCH_MAX = 64 };
+
+/* Keep it from now on; NOTFOUND: it is not built, and will be tried again. */
+typedef int template_keep_fn(void *arg, const char *name, struct cl_err *err);
+
+struct template_watch_options {
+    const char *dir; /* borrowed */
+    /* Borrowed: separated by commas; "images" is each one that is made of a container image, which
+     * is what has a file `source` beside its manifest (images/build.sh). */
+    const char *names;
+    template_keep_fn *keep;
+    void *arg;
+};
+
+struct template_watch;
+
+/* Looks at once. */
+int template_watch_new(const struct template_watch_options *options, struct cl_loop *loop,
+                       struct template_watch **ret_watch, struct cl_err *err) CL_MUST;
+/* NULL is a no-op. */
+void template_watch_free(struct template_watch *watch);
+
+#endif
