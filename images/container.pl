@@ -28,6 +28,7 @@ use constant {
     TEXT_MAX => 1 << 20,        # of a file of the image that is read: passwd, group
     OUTSIDE => 0x60000000,      # what the namespace's ids are on the host, when root begins: nobody's
     OUTSIDE_COUNT => 0x1000000,
+    SYSTEM => qr{^/(?:(?:bin|boot|dev|etc|lib\w*|proc|run|sbin|sys)(?:/.*)?|(?:home|media|mnt|opt|srv|tmp|usr(?:/\w+|/local/\w+)?|var(?:/\w+)?))?\z},
     CLONE_NEWUSER => 0x10000000, CLONE_NEWNET => 0x40000000, SYS_unshare => 272,
 };
 
@@ -130,8 +131,10 @@ sub texts { return map { my $text = $_; utf8::encode($text); $text } grep { defi
 sub image_config { # image_config LAYOUT: {env, cwd, command}: the last as a shell takes it
     my $index = read_json("$_[0]/index.json", 'index.json');
     my $manifest = blob($_[0], ref $index->{manifests} eq 'ARRAY' ? $index->{manifests}[0] : undef, 'manifest');
-    my $config = blob($_[0], $manifest->{config}, 'configuration')->{config};
-    $config = {} if ref $config ne 'HASH';
+    my $about = blob($_[0], $manifest->{config}, 'configuration');
+    my ($machine) = texts([($about->{os} // 'linux') . '/' . ($about->{architecture} // 'amd64')]);
+    fail("the image is for $machine, guests are linux/amd64", 'pull or build it for that: --platform linux/amd64') if $machine ne 'linux/amd64';
+    my $config = ref $about->{config} eq 'HASH' ? $about->{config} : {};
     my ($cwd) = texts([$config->{WorkingDir}]);
     my %env; # the last of a name counts
     for my $pair (texts($config->{Env})) {
@@ -217,8 +220,7 @@ sub prepare { # prepare CONFIG UID GID: what the guest expects of a tree; ($name
     }
     my ($name, $home) = find_user();
     my @own = $uid != 0 ? ($uid, $gid || USER) : (USER, USER); # move_owners() makes the former the latter
-    make_folders('/root', 0, 0);
-    make_folders('/home', 0, 0);
+    folder($_, 0755) for grep { !-d } qw(/root /home); # a link may lead to one
     make_folders($home, @own);
     symlink $home, '/home/user' if !-d '/home/user'; # where many a program expects it
     my $cwd = $config->{cwd};
@@ -226,7 +228,7 @@ sub prepare { # prepare CONFIG UID GID: what the guest expects of a tree; ($name
     $cwd = "/$cwd" if $cwd ne '' && $cwd !~ m{^/};
     make_folders($cwd, @own);
     # Who made the image expected to be root there.
-    give($cwd) if $uid == 0 && $cwd ne '' && $cwd !~ m{^/+(?:bin|boot|dev|etc|home|lib\w*|opt|proc|run|sbin|srv|sys|tmp|usr|usr/local|var)?/*\z} && !-l $cwd;
+    give(Cwd::realpath($cwd)) if $uid == 0 && $cwd ne '' && Cwd::realpath($cwd) !~ SYSTEM;
     write_text('/etc/hostname', "localhost\n");
     write_text('/etc/hosts', "127.0.0.1 localhost\n");
     write_text('/etc/machine-id', '');
@@ -312,7 +314,7 @@ sub build { # build LAYOUT OUT MAX_MIB: as the namespace's root; exit status
     my ($layout, $out, $mib) = @_;
     my $bundle = "$out/bundle";
     my $status = bounded($out, $mib, 'umoci', '--log=error', 'unpack', '--image', "$layout:image", $bundle);
-    fail('umoci cannot unpack the image', 'see above') if $status;
+    fail('umoci cannot unpack the image', 'see above; "lchown: invalid argument" is an owner beyond the ids that can be had here: ' . (OUTSIDE_COUNT - 1) . ' as root, else those of /etc/subuid') if $status;
     my $process = read_json("$bundle/config.json", 'what umoci made of it')->{process};
     my ($uid, $gid) = @{$process->{user} // {}}{qw(uid gid)};
     fail('its USER has no id') if !defined $uid || !defined $gid || $uid < 0 || $gid < 0;
