@@ -6,18 +6,26 @@
  * VMs with a network card are flavours of their own: made when first asked for, kept warm from then
  * on where the template is.
  *
+ * A template that was built again is taken at its next claim, or when it is next to be kept: what
+ * waits warm ends, what waits for a machine of the build before gets one, what runs goes on.
+ *
  * Owns:    the templates, the machines that nobody has claimed, the queue of claims.
  * Thread:  the worker loop; callbacks never run inside a call.
- * Limits:  POOL_FLAVOURS templates with a snapshot (the least recently used idle one goes first:
- *          without it a tenant could fill RAM by asking for odd sizes), POOL_CLAIMS claims waiting,
- *          `starts` machines starting at once.
+ * Limits:  POOL_FLAVOURS templates with a snapshot, POOL_ASKED of them not to be kept (the least
+ *          recently used idle one goes first: without it a tenant could fill RAM by asking for odd
+ *          sizes), POOL_CLAIMS claims waiting, `starts` machines starting at once.
  */
 #ifndef CL_WORKER_POOL_H
 #define CL_WORKER_POOL_H
 
 #include "worker/machine.h"
 
-enum { POOL_FLAVOURS = 32, POOL_CLAIMS = 1024, POOL_MAKERS = 3 };
+enum {
+    POOL_FLAVOURS = 32,
+    POOL_ASKED = 12, /* of them, those that only tenants asked for */
+    POOL_CLAIMS = 1024,
+    POOL_MAKERS = 3,
+};
 
 struct pool;
 struct pool_claim;

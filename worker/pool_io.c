@@ -585,14 +585,22 @@ static int open_template(struct pool *p, const struct template_maker *maker,
     return 0;
 }
 
+static bool has_room(struct pool *p)
+{
+    size_t asked = 0;
+    CL_LIST_FOREACH (node, &p->flavours)
+        asked += CL_LIST_ENTRY(node, struct flavour, link)->keep == 0;
+    return asked < POOL_ASKED && p->n_flavours < POOL_FLAVOURS;
+}
+
 static int add_flavour(struct pool *p, const struct template_maker *maker,
                        const struct pool_want *want, struct flavour **ret_flavour,
                        struct cl_err *err)
 {
-    if (p->n_flavours >= POOL_FLAVOURS)
+    if (!has_room(p))
         evict_one(p);
-    if (p->n_flavours >= POOL_FLAVOURS)
-        return cl_fail(err, CL_E_TOOBIG, 0, "%d flavours of templates are in use", POOL_FLAVOURS);
+    if (!has_room(p))
+        return cl_fail(err, CL_E_TOOBIG, 0, "%zu flavours of templates are in use", p->n_flavours);
     struct template *t;
     if (open_template(p, maker, want, &t, err) < 0)
         return -1;

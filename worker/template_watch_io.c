@@ -17,7 +17,7 @@ enum { LOOK_EVERY_S = 5, LIST_MAX = 4096 };
 struct tried {
     char name[TEMPLATE_NAME_MAX];
     char build[TEMPLATE_BUILD]; /* "" = none yet */
-    bool said;                  /* that it is not there */
+    enum cl_code said;          /* why it is not kept; CL_OK = it is */
 };
 
 struct template_watch {
@@ -49,13 +49,12 @@ static void look_at(struct template_watch *w, const char *name)
     if (!t || (build[0] && strcmp(build, t->build) == 0))
         return;
     int rc = w->o.keep(w->o.arg, name, &err);
-    bool absent = rc < 0 && err.code == CL_E_NOTFOUND;
-    if (rc < 0 && !absent)
-        log_event(LOG_TEMPLATE_BAD, "template=%s text='%s'", name, err.text);
-    if (absent && !t->said)
+    if (rc < 0 && err.code != t->said && err.code == CL_E_NOTFOUND)
         log_event(LOG_TEMPLATE_ABSENT, "template=%s text='%s'", name, err.text);
-    t->said |= absent;
-    if (!absent)
+    else if (rc < 0 && err.code != t->said)
+        log_event(LOG_TEMPLATE_BAD, "template=%s text='%s'", name, err.text);
+    t->said = err.code;
+    if (err.code != CL_E_NOTFOUND && err.code != CL_E_TOOBIG) /* there may be room later */
         memcpy(t->build, build, sizeof t->build);
 }
 
