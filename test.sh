@@ -56,7 +56,7 @@ step() { # step NAME COMMAND...: one check of its own
 tools=
 if [ -z "$quick" ]; then
     say "packages"
-    tools/packages.sh build run test
+    tools/packages.sh build run image test
     tools/test_tools.sh >out/tools.log 2>&1 & # most of it waits for registries
     tools=$!
 fi

@@ -267,9 +267,10 @@ static void check_disk(struct doctor *d, const struct cli_paths *p)
 static void check_templates(struct doctor *d, const struct cli_paths *p)
 {
     static const char *const names[] = {"base", "python"};
-    char dir[PATH_TEXT], text[PATH_TEXT + 64];
-    bool any = false;
+    char dir[PATH_TEXT], text[PATH_TEXT + 64], images[PATH_TEXT] = "";
     plan_template_dir(p, dir);
+    plan_add_images(dir, images, sizeof images);
+    bool any = images[0];
     for (size_t i = 0; i < CL_COUNT(names); i++)
         any = any || plan_template_is_built(dir, names[i]);
     (void)snprintf(text, sizeof text, "%s in %s", any ? "built" : "none is built", dir);

@@ -72,8 +72,8 @@ static void add_name(char *out, size_t size, const char *name)
     (void)snprintf(out + n, size - n, "%s%s", n ? " " : "", name);
 }
 
-/* As the worker finds them (worker_io.c). */
-static void add_images(const char *template_dir, char *out, size_t size)
+/* As the worker finds them (worker/template_watch.h). */
+void plan_add_images(const char *template_dir, char *out, size_t size)
 {
     char path[PATH_TEXT];
     DIR *dir = opendir(template_dir);
@@ -94,7 +94,7 @@ void plan_list_built(const struct plan *p, char *out, size_t size)
     char *save = NULL;
     for (char *name = strtok_r(names, ", ", &save); name; name = strtok_r(NULL, ", ", &save)) {
         if (strcmp(name, "images") == 0)
-            add_images(p->template_dir, out, size);
+            plan_add_images(p->template_dir, out, size);
         else if (plan_template_is_built(p->template_dir, name))
             add_name(out, size, name);
     }

@@ -67,6 +67,8 @@ void plan_template_dir(const struct cli_paths *p, char out[static PATH_TEXT]);
 bool plan_template_is_built(const char *template_dir, const char *name);
 /* Of the wanted templates those that are built, separated by spaces; cut where size ends. */
 void plan_list_built(const struct plan *p, char *out, size_t size);
+/* Add those that are made of container images, in the same way. */
+void plan_add_images(const char *template_dir, char *out, size_t size);
 
 /* --- parts -------------------------------------------------------------------------------------
  */

@@ -5,7 +5,7 @@
 # container.pl LAYOUT OUT MAX_MIB: LAYOUT is an OCI image layout with one image, tagged `image`
 # (skopeo made it); OUT is an empty folder.  It gets rootfs.img; conf, the records of
 # agent/image_conf.h; warm_up and contexts, two lists in JSON for the manifest.
-# Environment: ID_BASE (agent/ids.h), SOURCE_DATE_EPOCH, UUID; CONTEXTS=no starts no interpreter.
+# Environment: ID_BASE (agent/ids.h), SOURCE_DATE_EPOCH, UUID; CONTEXTS=no starts no interpreter; CLOCHE_UNPACK_REST.
 #
 # Nobody has read what is in the image.  So it is unpacked (umoci), changed and packed in a user
 # namespace, whose root is nobody on the host, without network; what changes the tree has changed
@@ -14,16 +14,18 @@
 use strict;
 use warnings;
 use Cwd ();
-use Fcntl qw(O_RDONLY O_WRONLY O_CREAT O_EXCL O_NOFOLLOW S_ISDIR S_ISREG S_ISLNK);
+use Fcntl qw(O_RDONLY O_WRONLY O_CREAT O_EXCL O_NOFOLLOW O_NONBLOCK S_ISDIR S_ISREG S_ISLNK);
 use File::Find ();
-use Time::HiRes qw(time);
 use JSON::PP ();
+use List::Util qw(min);
 use POSIX ();
+use Time::HiRes qw(time);
 
 # agent/ids.h, and the bounds of agent/image_conf.h and worker/template.h.
 use constant {
     USER => 1000, IDS => 30000, NOBODY => 65534, NOBODY_OUT => 65533,
     CONF_MAX => 65536, ENV_MAX => 256, PATH_MAX => 1024, NAME_MAX => 64,
+    REST_S => $ENV{CLOCHE_UNPACK_REST} || 30, # of the unpacker, which then waits for what never comes
     FILES_A_MIB => 64,          # allowed: a million for 16 GiB
     TEXT_MAX => 1 << 20,        # of a file of the image that is read: passwd, group
     OUTSIDE => 0x60000000,      # what the namespace's ids are on the host, when root begins: nobody's
@@ -85,8 +87,15 @@ sub is_over { # is_over FOLDER MIB
     return used($_[0], '-m') > $_[1] || used($_[0], '--inodes') > $_[1] * FILES_A_MIB;
 }
 
-sub bounded { # bounded FOLDER MIB COMMAND...: ended when FOLDER grows beyond; its exit status
-    my ($folder, $mib, @command) = @_;
+sub worked { # worked PID: what it has computed so far, in ticks
+    open(my $stat, '<', "/proc/$_[0]/stat") or return 0;
+    my @fields = split ' ', (<$stat> // '') =~ s/^.*\) //r;
+    return ($fields[11] // 0) + ($fields[12] // 0);
+}
+
+sub bounded { # bounded FOLDER MIB REST COMMAND...: ended when FOLDER grows beyond, or when it rests so many seconds (0 = as long as it likes); its exit status
+    my ($folder, $mib, $rest, @command) = @_;
+    my ($last_work, $last_time) = (0, time);
     my $pid = fork // fail("fork: $!");
     if ($pid == 0) {
         exec @command or POSIX::_exit(127);
@@ -101,13 +110,19 @@ sub bounded { # bounded FOLDER MIB COMMAND...: ended when FOLDER grows beyond; i
             kill 'KILL', $pid and waitpid $pid, 0 if !$ended;
             fail("the image takes more than $mib MiB or " . $mib * FILES_A_MIB . ' files', 'allow more by --max-size');
         }
-        select undef, undef, undef, 0.1 + 4 * (time - $begun); # to look takes time, too
+        my $work = worked($pid);
+        ($last_work, $last_time) = ($work, time) if $work != $last_work || !$rest;
+        if (time - $last_time > $rest && $rest) {
+            kill 'KILL', $pid and waitpid $pid, 0;
+            fail("$command[0] stands still for $rest s", 'a pipe where a file is expected, as /etc/passwd, does that');
+        }
+        select undef, undef, undef, 0.1 + min(1, time - $begun); # half of the time at most
     }
 }
 
 # --- what the image says ---------------------------------------------------------------------------
-sub read_text { # read_text PATH: no link, no device, no more than TEXT_MAX; "" when there is none
-    sysopen(my $file, $_[0], O_RDONLY | O_NOFOLLOW) or return '';
+sub read_text { # read_text PATH: no link, no pipe, no more than TEXT_MAX; "" when there is none
+    sysopen(my $file, $_[0], O_RDONLY | O_NOFOLLOW | O_NONBLOCK) or return '';
     return '' if !S_ISREG((stat $file)[2]);
     my $text = '';
     1 while length $text < TEXT_MAX && sysread $file, $text, TEXT_MAX - length $text, length $text;
@@ -189,7 +204,9 @@ sub swap_ids { # swap_ids PATH FIELD => ID ...: in a table of users or groups
 
 sub find_user { # ($name, $home) of the id USER, made if there is none
     my ($name, $home, %taken);
-    for (split /\n/, read_text('/etc/passwd')) {
+    my @people = split /\n/, read_text('/etc/passwd');
+    my @groups = split /\n/, read_text('/etc/group');
+    for (@people) {
         my @fields = split /:/;
         next if @fields < 6 || $fields[2] !~ /^\d+$/;
         $taken{$fields[0]} = 1;
@@ -197,8 +214,8 @@ sub find_user { # ($name, $home) of the id USER, made if there is none
     }
     if (!defined $name) {
         $name = $taken{user} ? 'sandbox' : 'user';
-        write_text('/etc/passwd', read_text('/etc/passwd') . "$name:x:1000:1000:$name:/home/user:/bin/sh\n");
-        write_text('/etc/group', read_text('/etc/group') . "$name:x:1000:\n") if read_text('/etc/group') !~ /^[^:\n]*:[^:\n]*:1000:/m;
+        write_text('/etc/passwd', join "\n", @people, "$name:x:1000:1000:$name:/home/user:/bin/sh", '');
+        write_text('/etc/group', join "\n", @groups, "$name:x:1000:", '') if !grep { /^[^:]*:[^:]*:1000:/ } @groups;
     }
     my $is_place = defined $home && $home =~ m{^/[^\0]+\z} && length $home <= PATH_MAX && $home !~ m{^/(?:nonexistent|dev|proc|sys|run)(?:/|\z)};
     return (length $name <= NAME_MAX && $name ne '' ? $name : 'user', $is_place ? $home : '/home/user');
@@ -313,7 +330,7 @@ sub change_tree { # change_tree TREE CONFIG UID GID OUT: by a process whose root
 sub build { # build LAYOUT OUT MAX_MIB: as the namespace's root; exit status
     my ($layout, $out, $mib) = @_;
     my $bundle = "$out/bundle";
-    my $status = bounded($out, $mib, 'umoci', '--log=error', 'unpack', '--image', "$layout:image", $bundle);
+    my $status = bounded($out, $mib, REST_S, 'umoci', '--log=error', 'unpack', '--image', "$layout:image", $bundle);
     fail('umoci cannot unpack the image', 'see above; "lchown: invalid argument" is an owner beyond the ids that can be had here: ' . (OUTSIDE_COUNT - 1) . ' as root, else those of /etc/subuid') if $status;
     my $process = read_json("$bundle/config.json", 'what umoci made of it')->{process};
     my ($uid, $gid) = @{$process->{user} // {}}{qw(uid gid)};
@@ -336,8 +353,8 @@ sub build_and_clean { # its tree is the namespace's, so nobody else may be able 
 }
 
 if (@ARGV > 3 && $ARGV[0] eq 'within') {
-    shift @ARGV;
-    exit bounded(@ARGV);
+    my (undef, $folder, $mib, @command) = @ARGV;
+    exit bounded($folder, $mib, 0, @command); # a registry may be slow
 }
 my ($layout, $out, $mib, $inside) = @ARGV;
 fail('usage: container.pl LAYOUT OUT MAX_MIB') if !defined $mib || $mib !~ /^\d+\z/;

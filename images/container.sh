@@ -71,7 +71,10 @@ container_root() { # into $work/rootfs.img, conf, warm_up, contexts
     container_fetch
     mkdir -p "$work/tree"
     CONTEXTS=$contexts perl "$here/container.pl" "$work/layout" "$work/tree" "$max_mib" || exit 1 # it has said why
-    for file in rootfs.img conf warm_up contexts; do cp "$work/tree/$file" "$work/$file"; done
+    for file in rootfs.img conf warm_up contexts; do
+        [ -f "$work/tree/$file" ] && [ ! -L "$work/tree/$file" ] || die "no $file came of the image" # another user made it
+        cp "$work/tree/$file" "$work/$file"
+    done
     rm -rf "$work/tree" "$work/layout"
 }
 

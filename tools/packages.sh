@@ -1,7 +1,7 @@
 #!/bin/sh
 # tools/packages.sh - install the Debian packages of tools/packages.txt that are not there yet.
 #
-# usage: tools/packages.sh [--check] GROUP...     (groups: build run test)
+# usage: tools/packages.sh [--check] GROUP...     (groups: build run image test)
 #   --check   install nothing; print what is missing and exit 1 when something is
 # Needs root, or sudo, and only when something is missing.
 set -eu

@@ -31,6 +31,10 @@ def device(name):
     return _entry(name, tarfile.CHRTYPE, ROOT, 0o666)
 
 
+def pipe(name):
+    return _entry(name, tarfile.FIFOTYPE, ROOT, 0o666)
+
+
 def _entry(name, kind, owner, mode, to="", data=b""):
     info = tarfile.TarInfo(name)
     info.type, info.mode, info.linkname, info.size = kind, mode, to, len(data)

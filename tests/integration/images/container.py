@@ -17,7 +17,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "e2e"))
-from oci_image import device, file, folder, hard_link, image, layer, link  # noqa: E402
+from oci_image import device, file, folder, hard_link, image, layer, link, pipe  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 IMAGES = pathlib.Path(os.environ.get("CLOCHE_IMAGES", ROOT / "out/images"))
@@ -36,10 +36,10 @@ def equal(sentence, got, want):
     return check(sentence, got == want, f"got {got!r}, want {want!r}")
 
 
-def build(out, name, *args, user=None):
+def build(out, name, *args, user=None, rest="30"):
     """(status, what it said)."""
     argv = [ROOT / "images/build.sh", name, "--out", out, "--agent", AGENT, *args]
-    p = subprocess.run(argv, capture_output=True, text=True, user=user, group=user, extra_groups=[] if user else None, env=os.environ | {"HOME": str(out)})
+    p = subprocess.run(argv, capture_output=True, text=True, user=user, group=user, extra_groups=[] if user else None, env=os.environ | {"HOME": str(out), "CLOCHE_UNPACK_REST": rest})
     return p.returncode, p.stdout + p.stderr
 
 
@@ -225,7 +225,7 @@ def what_is_hostile(work, out):
     canary.write_text("as it was")
     before = {p: pathlib.Path(p).read_bytes() for p in ("/etc/passwd", "/etc/group", "/etc/hostname", "/etc/resolv.conf")}
     up = "../" * 12
-    traps = layer(folder("etc"), link("etc/passwd", "/etc/passwd"), link("etc/group", f"{up}etc/group"), link("etc/hostname", str(canary)), link("etc/resolv.conf", f"{up}{canary}"),
+    traps = layer(folder("etc"), link("etc/passwd", "/etc/passwd"), link("etc/group", f"{up}etc/group"), pipe("etc/hosts"), link("etc/hostname", str(canary)), link("etc/resolv.conf", f"{up}{canary}"),
                   link("tmp", "/etc"), link("run", "/etc"), link("dev", str(out)), link("out", str(out)), file(f"{up}{out}/escaped", "1"), device("dev2"), file("abs", "1"),
                   link("home", str(out)), folder("a"), link("a/b", f"{up}{out}"), file("a/b/through", "1"), link("loop", "loop"))
     over = layer(file("out/canary", "changed"), file("/etc/canary-of-cloche", "1"), file("a/.wh.b"), file("out/.wh.canary"))
@@ -239,6 +239,9 @@ def what_is_hostile(work, out):
     t = tree(out, "traps")
     check("places that the agent needs are folders", all(t[p][0] == "d" for p in ("/tmp", "/run", "/dev", "/etc", "/proc", "/sys")), {p: t[p][0] for p in ("/tmp", "/run", "/dev", "/etc")})
     check("passwd is its own", t["/etc/passwd"][0] == "f" and t["/etc/passwd"][4].count(b"\n") == 1, t["/etc/passwd"])
+    equal("… and group and hosts, which were a link and a pipe", (t["/etc/group"][0], t["/etc/hosts"][4]), ("f", b"127.0.0.1 localhost\n"))
+    status, said = build(out, "still", "--image", image(work / "still", [layer(folder("etc"), pipe("etc/group"))], {"User": "1:1"}), rest="3")
+    check("an image that has its unpacker wait for ever is ended", status == 1 and "umoci stands still for 3 s" in said, said)
     equal("a device is an empty file", t["/dev2"][::4], ("f", b""))
     check("variables that are none are left out", conf(out, "traps")[-1] == "env=PATH=/out", conf(out, "traps"))
 

@@ -1,4 +1,5 @@
-/* tests/unit/worker/test_template_watch.c - worker/template_watch.h: what a look tries, and what not.
+/* tests/unit/worker/test_template_watch.c - worker/template_watch.h: what a look tries, and what
+ * not.
  */
 #include "worker/template_watch.h"
 
