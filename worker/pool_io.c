@@ -47,6 +47,7 @@ struct spare {
     struct flavour *flavour; /* borrowed */
     struct machine *machine; /* borrowed from its own life: on_end tells */
     bool parked;
+    bool leaves;      /* parked, and stopped: not counted any more */
     bool is_of_cache; /* its snapshot is */
 };
 
@@ -168,8 +169,10 @@ static void spare_ready(void *arg)
     s->parked = true;
     f->n_parked++;
     cl_list_push_front(&f->spares, &s->link);
-    if (f->is_retired || machine_park(s->machine, &err) < 0)
+    if (machine_park(s->machine, &err) < 0)
         machine_stop(s->machine);
+    else if (f->is_retired)
+        kick(f->pool);
     f->pool->changed(f->pool->arg);
 }
 
@@ -216,10 +219,10 @@ static void spare_end(void *arg, const struct cl_err *why)
         forget_start(f);
         note_spare_failure(f, s->is_of_cache, why);
     } else {
-        f->n_parked--;
+        f->n_parked -= !s->leaves;
         kick(f->pool);
         f->pool->changed(f->pool->arg);
-        if (!f->pool->stopping && !f->is_retired)
+        if (!f->pool->stopping && !s->leaves)
             log_event(LOG_POOL_LOST, "template=%s text='%s'", f->template->m.name, why->text);
     }
     cl_list_unlink(&s->link);
@@ -488,12 +491,19 @@ static void retire(struct flavour *f)
 {
     f->is_retired = true;
     f->keep = 0;
+    kick(f->pool);
+}
+
+static void stop_parked(struct flavour *f)
+{
     CL_LIST_FOREACH (node, &f->spares) {
         struct spare *s = CL_LIST_ENTRY(node, struct spare, link);
-        if (s->parked)
-            machine_stop(s->machine);
+        if (!s->parked || s->leaves)
+            continue;
+        s->leaves = true;
+        f->n_parked--;
+        machine_stop(s->machine);
     }
-    kick(f->pool);
 }
 
 static void bury_retired(struct pool *p)
@@ -502,8 +512,10 @@ static void bury_retired(struct pool *p)
     for (struct cl_list *node = p->flavours.next; node != &p->flavours; node = next) {
         struct flavour *f = CL_LIST_ENTRY(node, struct flavour, link);
         next = node->next;
-        if (f->is_retired && f->n_starting == 0 && cl_list_empty(&f->spares) &&
-            cl_list_empty(&f->claims))
+        if (!f->is_retired || !cl_list_empty(&f->claims))
+            continue;
+        stop_parked(f);
+        if (f->n_starting == 0 && cl_list_empty(&f->spares))
             free_flavour(f);
     }
 }
@@ -511,9 +523,9 @@ static void bury_retired(struct pool *p)
 static void on_kick(void *arg)
 {
     struct pool *p = arg;
-    bury_retired(p);
     CL_LIST_FOREACH (node, &p->flavours)
         work_on(CL_LIST_ENTRY(node, struct flavour, link));
+    bury_retired(p);
     await_next(p);
 }
 
@@ -523,8 +535,8 @@ static void evict_one(struct pool *p)
     struct flavour *oldest = NULL;
     CL_LIST_FOREACH (node, &p->flavours) {
         struct flavour *f = CL_LIST_ENTRY(node, struct flavour, link);
-        bool idle =
-            f->keep == 0 && f->n_starting == 0 && f->n_parked == 0 && cl_list_empty(&f->claims);
+        bool idle = f->keep == 0 && f->n_starting == 0 && cl_list_empty(&f->spares) &&
+                    cl_list_empty(&f->claims);
         if (idle && (!oldest || f->used_ns < oldest->used_ns))
             oldest = f;
     }
