@@ -121,8 +121,6 @@ if [ -n "$from" ]; then
         case $number in '' | *[!0-9]*) die "'$number' is no number" "--memory and --max-size take MiB" ;; esac
     done
     : "${contexts:=auto}" "${plain:=no}"
-    plain_http= plain_http_source=
-    [ "$plain" != yes ] || plain_http=--tls-verify=false plain_http_source=--src-tls-verify=false
     MEMORY_MIB=$memory VCPUS=$vcpus
     SALT=$(echo "cloche-image-$name" | text_digest)
     UUID=$(echo "$SALT" | sed 's/^\(.\{8\}\)\(.\{4\}\)\(.\{3\}\)\(.\{3\}\)\(.\{12\}\).*/\1-\2-4\3-8\4-\5/')

@@ -5,7 +5,8 @@
 # the tree.  An image is named by its id, the SHA-256 of its configuration, which has those of its
 # layers: who builds again what did not change only asks for that.
 
-# A name as people write it, as skopeo wants it.  A file or folder of that name comes first.
+# Sets source: a name as people write it, as skopeo wants it; a file or folder of that name comes first.
+# Sets of_inspect and of_copy, what skopeo's two commands are told of the way to it.
 container_source() {
     case $from in
     docker://* | docker-daemon:* | containers-storage:*) source=$from ;;
@@ -24,6 +25,11 @@ container_source() {
             source=docker://$from
         fi
         ;;
+    esac
+    of_inspect= of_copy=
+    if [ "$plain" = yes ]; then of_inspect=--tls-verify=false of_copy=--src-tls-verify=false; fi
+    case $source in
+    docker-daemon:*) [ -z "${DOCKER_HOST:-}" ] || of_inspect=--daemon-host=$DOCKER_HOST of_copy=--src-daemon-host=$DOCKER_HOST ;;
     esac
 }
 
@@ -47,7 +53,7 @@ container_failed() { # what skopeo said, without its frame
 
 # Sets image_id.
 container_id() {
-    skopeo_run inspect $plain_http --config --raw "$source" > "$work/config" || container_failed
+    skopeo_run inspect $of_inspect --config --raw "$source" > "$work/config" || container_failed
     image_id=$(digest "$work/config")
 }
 
@@ -61,7 +67,7 @@ container_inputs() {
 
 container_fetch() {
     fetched=$image_id
-    skopeo_run copy --quiet --retry-times 3 --dest-compress-format gzip $plain_http_source "$source" "oci:$work/layout:image" || container_failed # umoci reads no zstd
+    skopeo_run copy --quiet --retry-times 3 --dest-compress-format gzip $of_copy "$source" "oci:$work/layout:image" || container_failed # umoci reads no zstd
     container_id # a copy from Docker's format has another
     [ $image_id = $fetched ] || die "the image changed while it was fetched" "build again"
 }
