@@ -161,8 +161,10 @@ def another_host_may_join(host):
     host.configure(f"{UP} --log-to-stderr --listen 0.0.0.0:7443 --worker-listen 0.0.0.0:7444")
     succeeds("it listens on all its addresses", host.run("systemctl", "restart", ONE_HOST, seconds=READY))
     succeeds("it has come up", host.cloche("up", seconds=READY))
-    journal = host.run("journalctl", "--no-pager", "-u", ONE_HOST, "-o", "cat").stdout
-    check("its processes log to the journal when they are told to", all(f'"process":"{name}"' in journal for name in ("scheduler", "worker", "gateway")), journal[-1000:])
+    journal = lambda: host.run("journalctl", "--no-pager", "-u", ONE_HOST, "-o", "cat").stdout  # noqa: E731
+    # Without a template in the folder that `up` knows it waits for no worker.
+    check("its processes log to the journal when they are told to",
+          until(lambda: all(f'"process":"{name}"' in journal() for name in ("scheduler", "worker", "gateway")), 60), journal()[-1000:])
     token = host.cloche("worker", "token").stdout.strip()
     there = {"CLOCHE_ENDPOINT": "127.0.0.1:7443", "CLOCHE_CA": "/var/lib/cloche/tls/ca.pem", "CLOCHE_STATE_DIR": "/tmp/there"}
     succeeds("a worker of another host is enrolled", host.cloche("worker", "enroll", token, "--config", "/tmp/there.ini", **there))
