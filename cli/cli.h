@@ -68,7 +68,7 @@ struct cli_opts {
     const char *sort;
     uint64_t interval;
     /* templates */
-    bool locked, update_lock, no_contexts, plain_http;
+    bool locked, update_lock, no_contexts, plain_http, purge;
     const char *mirror, *image;
     struct arg_list warm_ups;
     uint64_t max_size;

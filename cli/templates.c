@@ -130,6 +130,42 @@ static int cmd_build(const struct cli_opts *o, const struct args *a)
     return EXIT_OK;
 }
 
+/* --- remove
+ * ---------------------------------------------------------------------------------------- */
+
+/* What rests needs the build that it began with, so its files stay unless they are to go. */
+static int take_away(const char *dir, const char *name, bool purge, struct cl_err *err)
+{
+    char own[PATH_TEXT], current[PATH_TEXT];
+    path_join(own, dir, name);
+    path_join(current, own, "current");
+    if (access(purge ? own : current, F_OK) < 0)
+        return cl_fail(err, CL_E_NOTFOUND, 0,
+                       "no template '%s' in '%s'\nCLOCHE_TEMPLATE_DIR names another folder", name,
+                       dir);
+    if (unlink(current) < 0 && errno != ENOENT)
+        return cl_fail(err, CL_E_SYS, errno, "remove '%s'", current);
+    return purge ? cl_remove_tree(own, err) : 0;
+}
+
+static int cmd_remove(const struct cli_opts *o, const struct args *a)
+{
+    struct cl_err err = {0};
+    struct cli_paths p;
+    char dir[PATH_TEXT];
+    const char *name = a->pos[0];
+    int rc = cl_name_is_valid(name)
+                 ? paths_resolve(o, &p, &err)
+                 : cl_fail(&err, CL_E_INVALID, 0, "'%.64s' is no template name", name);
+    if (rc < 0 || build_dir(&p, dir, &err) < 0 || take_away(dir, name, o->purge, &err) < 0)
+        return cli_report(&err);
+    if (o->json)
+        return out_json(json_pack("{s:s, s:s, s:b}", "name", name, "dir", dir, "purged", o->purge));
+    cli_say("nothing begins with '%s' any more%s", name,
+            o->purge ? "" : "; its builds stay for what rests");
+    return EXIT_OK;
+}
+
 /* --- list, show
  * -------------------------------------------------------------------------------------- */
 
@@ -212,6 +248,12 @@ static const struct arg_opt build_opts[] = {
     {"max-size", 0, ARG_BYTES, OPT(max_size), "16GiB", "most that the image may take, unpacked"},
     OPT_DIRS,
 };
+static const struct arg_opt remove_opts[] = {
+    OPT_JSON,
+    {"purge", 0, ARG_FLAG, OPT(purge), NULL,
+     "its files, too: what rests or is kept of it can then not go on"},
+    OPT_DIRS,
+};
 static const struct arg_opt json_opts[] = {OPT_JSON};
 
 const struct cli_command template_commands[] = {
@@ -232,6 +274,12 @@ const struct cli_command template_commands[] = {
      SPEC(build_opts, 1, 1), cmd_build, false},
     {"template list", "[--json]", "list the templates that workers have", NULL,
      SPEC(json_opts, 0, 0), cmd_list, false},
+    {"template remove", "[OPTIONS] NAME", "take a template away",
+     "A running worker takes no new work for it within 5 s.  What runs goes on; so does what "
+     "rests,\n"
+     "unless --purge removes the builds that it began with.\n\n"
+     "  cloche template remove my-app\n",
+     SPEC(remove_opts, 1, 1), cmd_remove, false},
     {"template show", "NAME", "look at a template", NULL, SPEC(json_opts, 1, 1), cmd_show, false},
 };
 const size_t template_commands_n = CL_COUNT(template_commands);

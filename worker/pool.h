@@ -59,6 +59,8 @@ void pool_stop(struct pool *pool);
 void pool_free(struct pool *pool);
 /* Keep this template warm from now on, by the preferred maker; builds its snapshot. */
 int pool_keep(struct pool *pool, const char *template, struct cl_err *err) CL_MUST;
+/* It is no template any more: what waits warm ends, what waits for a machine gets one. */
+void pool_forget(struct pool *pool, const char *template);
 /* How many to keep warm of each template that is kept; more are started at once, fewer are not
  * refilled. */
 void pool_set_warm(struct pool *pool, uint32_t warm);

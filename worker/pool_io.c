@@ -713,6 +713,16 @@ int pool_keep(struct pool *pool, const char *template, struct cl_err *err)
     return 0;
 }
 
+void pool_forget(struct pool *pool, const char *template)
+{
+    CL_LIST_FOREACH (node, &pool->flavours) {
+        struct flavour *f = CL_LIST_ENTRY(node, struct flavour, link);
+        if (!f->is_retired && strcmp(f->template->m.name, template) == 0)
+            retire(f);
+    }
+    pool->changed(pool->arg);
+}
+
 void pool_set_warm(struct pool *pool, uint32_t warm)
 {
     pool->options.warm = warm;

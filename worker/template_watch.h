@@ -3,12 +3,13 @@
  *   every 5 s: each name of the list whose `current` leads elsewhere than when it was last tried
  *
  * So a template that comes while the worker runs is taken, one that is built again takes the place
- * of what is warm, and one that is no good is tried once, until it is built again.
+ * of what is warm, one that is no good is tried once, until it is built again, and one whose
+ * `current` is gone is no template any more.
  *
  * Owns:    its timer and its memory of what was tried.
- * Limits:  TEMPLATE_WATCH_MAX names; whoever writes the folder could else have a worker read
- *          without end.
- * Thread:  the worker loop; a look is a readlink(2) a name and, for "images", a readdir(3).
+ * Limits:  TEMPLATE_WATCH_MAX names at one time; whoever writes the folder could else have a worker
+ * read without end. Thread:  the worker loop; a look is a readlink(2) a name and, for "images", a
+ * readdir(3).
  */
 #ifndef CL_WORKER_TEMPLATE_WATCH_H
 #define CL_WORKER_TEMPLATE_WATCH_H
@@ -20,6 +21,8 @@ enum { TEMPLATE_WATCH_MAX = 64 };
 
 /* Keep it from now on; NOTFOUND: it is not built, and will be tried again. */
 typedef int template_keep_fn(void *arg, const char *name, struct cl_err *err);
+/* Nothing begins with it any more. */
+typedef void template_forget_fn(void *arg, const char *name);
 
 struct template_watch_options {
     const char *dir; /* borrowed */
@@ -27,6 +30,7 @@ struct template_watch_options {
      * is what has a file `source` beside its manifest (images/build.sh). */
     const char *names;
     template_keep_fn *keep;
+    template_forget_fn *forget;
     void *arg;
 };
 

@@ -58,6 +58,20 @@ static void look_at(struct template_watch *w, const char *name)
         memcpy(t->build, build, sizeof t->build);
 }
 
+static void look_for_gone(struct template_watch *w)
+{
+    char build[TEMPLATE_BUILD];
+    for (size_t i = w->n; i-- > 0;) {
+        struct tried *t = &w->tried[i];
+        template_current(w->o.dir, t->name, build);
+        if (build[0] || !t->build[0])
+            continue;
+        log_event(LOG_TEMPLATE_GONE, "template=%s", t->name);
+        w->o.forget(w->o.arg, t->name);
+        *t = w->tried[--w->n];
+    }
+}
+
 static void look_at_images(struct template_watch *w)
 {
     char path[PATH_MAX];
@@ -75,6 +89,7 @@ static void look(void *arg)
 {
     struct template_watch *w = arg;
     char names[LIST_MAX];
+    look_for_gone(w);
     (void)snprintf(names, sizeof names, "%s", w->o.names);
     char *rest = names;
     for (char *name; (name = strsep(&rest, ", ")) != NULL;) {

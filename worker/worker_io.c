@@ -308,10 +308,19 @@ static int keep_template(void *arg, const char *name, struct cl_err *err)
     return pool_keep(w->pool, name, err);
 }
 
+static void forget_template(void *arg, const char *name)
+{
+    struct worker *w = arg;
+    pool_forget(w->pool, name);
+}
+
 static int watch_templates(struct worker *w, struct cl_err *err)
 {
-    struct template_watch_options options = {
-        .dir = w->o->template_dir, .names = w->o->templates, .keep = keep_template, .arg = w};
+    struct template_watch_options options = {.dir = w->o->template_dir,
+                                             .names = w->o->templates,
+                                             .keep = keep_template,
+                                             .forget = forget_template,
+                                             .arg = w};
     return template_watch_new(&options, w->loop, &w->watch, err);
 }
 

@@ -140,6 +140,27 @@ def built_again(c):
     check("what did not change is not built", p.returncode == 0 and "unchanged" in p.stderr, p.stderr)
 
 
+@suite.scenario
+def taken_away(c):
+    boxes = [Box(c.admin, template="one"), Box(c.admin, template="one")]
+    boxes[1].pause()
+    equal("`cloche template remove` takes it away", cloche("template", "remove", "one").returncode, 0)
+    check("within seconds no worker has it", until(lambda: "one" not in c.template_rows(), 60))
+    err = error_of(run, c.admin, "program", template="one", attempts=1) or run(c.admin, "program", template="one", attempts=1)
+    check("nothing begins with it", "no template 'one'" in str(err), err)
+    check("what runs goes on", b"new" in boxes[0].exec("program").out)
+    boxes[1].resume()
+    check("so does what rested", b"new" in boxes[1].exec("program").out)
+    for box in boxes:
+        box.kill()
+    p = cloche("template", "remove", "one")
+    check("a second time there is none", p.returncode == 1 and "no template 'one' in" in p.stderr, p.stderr)
+    build("one", WORK / "one", "--memory", "128MiB")
+    check("built again, it is there", appears(c, "one"))
+    equal("… for all", said(run(c.admin, "program", template="one"))[0], 0)
+    equal("--purge takes its files away, too", (cloche("template", "remove", "--purge", "one").returncode, (TEMPLATES / "one").exists()), (0, False))
+
+
 @suite.long_scenario
 def what_cannot_start(c):
     """Its error is the image's own business: who asks for it hears it, and nobody else is held up."""
