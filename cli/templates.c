@@ -65,10 +65,10 @@ static void add_words(struct words *w, const char *option, const char *value)
 
 static void add_number(struct words *w, const char *option, uint64_t number)
 {
-    char *text = w->numbers[w->n_numbers];
     if (number == 0)
         return;
-    CL_ASSERT(w->n_numbers++ < CL_COUNT(w->numbers));
+    CL_ASSERT(w->n_numbers < CL_COUNT(w->numbers));
+    char *text = w->numbers[w->n_numbers++];
     (void)snprintf(text, sizeof w->numbers[0], "%llu", (unsigned long long)number);
     add_words(w, option, text);
 }

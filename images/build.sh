@@ -46,6 +46,14 @@ die() { # die CAUSE [REMEDY [STATUS]]
 timed() { # timed TEXT COMMAND...: a line with the seconds it took
     text=$1; shift; begin=$(date +%s); "$@"; say "$text: $(($(date +%s) - begin)) s"
 }
+number() { # number OPTION VALUE LEAST MOST
+    case $2 in '' | *[!0-9]* | ?????????*) die "$1: '$2' is no number" "--memory and --max-size take MiB" ;; esac
+    [ "$2" -ge "$3" ] && [ "$2" -le "$4" ] || die "$1: $2 is not from $3 to $4"
+}
+one_line() { # one_line OPTION VALUE
+    case $2 in *"
+"*) die "$1 has more than one line" ;; esac
+}
 digest() { sha256sum "$1" | cut -d' ' -f1; }
 text_digest() { sha256sum | cut -d' ' -f1; }
 
@@ -60,10 +68,11 @@ while [ $# -gt 0 ]; do
     --mirror) mirror=${2:?}; shift ;;
     --locked) locked=1 ;;
     --update-lock) update_lock=1 ;;
-    --image) from=${2:?}; shift ;;
+    --image) from=${2:?}; one_line "$@"; shift ;;
     --memory) memory=${2:?}; shift ;;
     --vcpus) vcpus=${2:?}; shift ;;
-    --warm-up) warm_ups="$warm_ups${2:?}
+    --warm-up) one_line "$1" "${2:?}"
+        warm_ups="$warm_ups$2
 "; shift ;;
     --no-contexts) contexts=no ;;
     --plain-http) plain=yes ;;
@@ -117,9 +126,9 @@ kernel_lock=$(lock_of kernel) # one kernel for all images
 modules_digest() { for file in "$here"/module/*.c; do digest "$file"; done | text_digest; } # of our own ones
 if [ -n "$from" ]; then
     SUITE=bookworm # of the kernel's packages
-    for number in "${memory:=512}" "${vcpus:=1}" "${max_mib:=16384}"; do
-        case $number in '' | *[!0-9]*) die "'$number' is no number" "--memory and --max-size take MiB" ;; esac
-    done
+    number --memory "${memory:=512}" 64 65536 # these two as in worker/template.c
+    number --vcpus "${vcpus:=1}" 1 64
+    number --max-size "${max_mib:=16384}" 1 16777216
     : "${contexts:=auto}" "${plain:=no}"
     MEMORY_MIB=$memory VCPUS=$vcpus
     SALT=$(echo "cloche-image-$name" | text_digest)
@@ -400,6 +409,7 @@ cat > "$image/manifest.json" << EOF
   $made_of
 }
 EOF
+[ "$(stat -c %s "$image/manifest.json")" -le 65536 ] || die "the manifest has more than 64 KiB" "shorter warm-ups" # TEMPLATE_MANIFEST_MAX
 if [ -n "$key" ]; then
     if [ ! -f "$key" ]; then
         (umask 077 && openssl genpkey -algorithm ed25519 -out "$key" 2> /dev/null) || die "cannot make the key $key"

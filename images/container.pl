@@ -24,7 +24,7 @@ use Time::HiRes qw(time);
 # agent/ids.h, and the bounds of agent/image_conf.h and worker/template.h.
 use constant {
     USER => 1000, IDS => 30000, NOBODY => 65534, NOBODY_OUT => 65533,
-    CONF_MAX => 65536, ENV_MAX => 256, PATH_MAX => 1024, NAME_MAX => 64,
+    CONF_MAX => 65536, ENV_MAX => 256, PATH_MAX => 1024,
     REST_S => $ENV{CLOCHE_UNPACK_REST} || 30, # of the unpacker, which then waits for what never comes
     FILES_A_MIB => 64,          # allowed: a million for 16 GiB
     TEXT_MAX => 1 << 20,        # of a file of the image that is read: passwd, group
@@ -218,7 +218,7 @@ sub find_user { # ($name, $home) of the id USER, made if there is none
         write_text('/etc/group', join "\n", @groups, "$name:x:1000:", '') if !grep { /^[^:]*:[^:]*:1000:/ } @groups;
     }
     my $is_place = defined $home && $home =~ m{^/[^\0]+\z} && length $home <= PATH_MAX && $home !~ m{^/(?:nonexistent|dev|proc|sys|run)(?:/|\z)};
-    return (length $name <= NAME_MAX && $name ne '' ? $name : 'user', $is_place ? $home : '/home/user');
+    return ($name =~ /^[\w.\@-]{1,64}\z/ ? $name : 'user', $is_place ? $home : '/home/user');
 }
 
 sub give { # give PATH: to the user, with all that is in it

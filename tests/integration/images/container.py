@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import pathlib
+import pwd
 import shutil
 import signal
 import socket
@@ -144,6 +145,8 @@ def who_owns_its_work(work, out):
         t = tree(out, name)
         equal(f"… which {'its user' if owner else 'root'} owns", (t[cwd][1], t["/app/sub/x"][1]), (owner, 1000 if cwd == "/app" else 0))
         equal("… who is who has the id 1000 in it", conf(out, name)[:2], ["name=node", "home=/home/node"])
+    status, said = build(out, "named", "--image", image(work / "named", [layer(folder("etc"), file("etc/passwd", "a\0env=X=1:x:1000:1000::/home/a:/bin/sh\n"))], {}))
+    equal("a name that is none is not taken", (status, conf(out, "named")), (0, ["name=user", "home=/home/a"]))
     status, said = build(out, "scratch", "--image", image(work / "scratch", [layer(file("prog", "x", mode=0o755))], {"User": "65532:65532"}))
     equal("an image of one program, by a user that it does not name, becomes a template", status, 0) or print(said)
     check("… with a user that has a name", b"user:x:1000:1000:" in tree(out, "scratch")["/etc/passwd"][4])
@@ -211,7 +214,11 @@ def what_is_refused(work, out):
             ("a folder that is a file", "x", [image(work / "cwd", [layer(folder("etc"), file("etc/x"))], {"WorkingDir": "/etc/x/y"})], "cannot be made"),
             ("an owner beyond all bounds", "x", [image(work / "far", [layer(file("x", "1", (1 << 30, 0)))], {})], "beyond the ids that can be had"),
             ("a user that is not in it", "x", [image(work / "user", [rows], {"User": "ghost"})], "umoci cannot unpack"),
-            ("memory that is no number", "x", [other, "--memory", "much"], "is no number")):
+            ("memory that is no number", "x", [other, "--memory", "much"], "is no number"),
+            ("memory that no guest has", "x", [other, "--memory", "1"], "1 is not from 64 to 65536"),
+            ("more vCPUs than there are", "x", [other, "--vcpus", "65"], "65 is not from 1 to 64"),
+            ("a warm-up of two lines", "x", [other, "--warm-up", "a\nb"], "more than one line"),
+            ("warm-ups without end", "x", [image(work / "warm", [rows], {}), "--warm-up", "x" * 66000], "more than 64 KiB")):
         status, said = build(out, name, "--image", *args)
         check(f"{sentence} is refused", status == 1 and says in said and "Traceback" not in said, said)
     status, said = build(out, "none")
@@ -258,26 +265,23 @@ def what_is_hostile(work, out):
 
 def without_root(work, out):
     """As a user with ranges of ids: the same bytes."""
-    with contextlib.suppress(KeyError):
-        import pwd
-        user = next((u for u in pwd.getpwall() if u.pw_name == "cloche-test-images"), None)
-        created = user is None
-        if created:
-            subprocess.run(["useradd", "--no-create-home", "--add-subids-for-system", "--system", "cloche-test-images"], check=True, capture_output=True)
-            user = pwd.getpwnam("cloche-test-images")
-        try:
-            mine = pathlib.Path(tempfile.mkdtemp(prefix="cloche-images."))
-            shutil.copytree(out / ".cache/kernel", mine / ".cache/kernel")
-            subprocess.run(["chown", "-R", f"{user.pw_uid}:{user.pw_gid}", mine], check=True)
-            status, said = build(mine, "app", "--image", work / "app", user=user.pw_uid)
-            check("a user without root builds it, too", status == 0, said)
-            build(out, "app", "--image", work / "app")
-            equal("… the same", os.readlink(built(mine, "app")), os.readlink(built(out, "app")))
-            check("… and nothing of another owner is left", not [p for p in mine.rglob("*") if p.lstat().st_uid != user.pw_uid])
-        finally:
-            shutil.rmtree(mine, ignore_errors=True)
-            if created:
-                subprocess.run(["userdel", "cloche-test-images"], check=True, capture_output=True)
+    name = "cloche-test-images"
+    subprocess.run(["userdel", name], capture_output=True)  # of a run that was killed
+    subprocess.run(["useradd", "--no-create-home", "--add-subids-for-system", "--system", name], check=True, capture_output=True)
+    mine = pathlib.Path(tempfile.mkdtemp(prefix="cloche-images."))
+    try:
+        user = pwd.getpwnam(name)
+        shutil.copytree(out / ".cache/kernel", mine / ".cache/kernel")
+        subprocess.run(["chown", "-R", f"{user.pw_uid}:{user.pw_gid}", mine], check=True)
+        source = an_app(work / "mine")
+        status, said = build(mine, "mine", "--image", source, user=user.pw_uid)
+        check("a user without root builds it, too", status == 0, said)
+        equal("so does root", build(out, "mine", "--image", source)[0], 0)
+        equal("… the same", os.readlink(built(mine, "mine")), os.readlink(built(out, "mine")))
+        check("… and nothing of another owner is left", not [p for p in mine.rglob("*") if p.lstat().st_uid != user.pw_uid])
+    finally:
+        shutil.rmtree(mine, ignore_errors=True)
+        subprocess.run(["userdel", name], check=True, capture_output=True)
 
 
 def main():
