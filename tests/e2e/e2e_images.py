@@ -6,11 +6,10 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
 
 from box import Box
-from harness import BUILD, IMAGES, Cluster, Suite, code_of, error_of, pb, run, skip, until
+from harness import BUILD, IMAGES, Cluster, Suite, error_of, pb, run, skip, until
 from oci_image import file, folder, image, layer, of_template
 
 suite = Suite("images")
