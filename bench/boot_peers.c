@@ -417,7 +417,7 @@ static struct template *open_template(const char *images, const char *name)
     struct cl_err err = {0};
     (void)snprintf(key, sizeof key, "%s/signing.pub", images);
     const struct template_request request = {
-        .dir = images, .name = name, .public_key = key, .maker = &maker};
+        .dir = images, .name = name, .public_keys = key, .maker = &maker};
     if (template_open(&request, &t, &err) < 0)
         monitor_give_up("%s", err.text);
     return t;

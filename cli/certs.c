@@ -3,7 +3,7 @@
  * Owns:    nothing; files are written atomically, private keys with mode 0600.
  * Thread:  start-up.
  * A CA of its own (10 years) signs the server's certificate (397 days, renewed by `up` in its last
- * 30 days or when the host changes); both are P-256.  Manifests are signed with Ed25519.
+ * 30 days or when the host changes); both are P-256.
  */
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -221,29 +221,6 @@ int certs_ensure(const char *dir, const char *host, struct cl_err *err)
     if ((access(cert, F_OK) < 0 || access(key, F_OK) < 0) && make_ca(cert, key, err) < 0)
         return -1;
     return server_fits(dir, host) ? 0 : make_server(dir, host, err);
-}
-
-int signing_key_ensure(const char *key_path, const char *pub_path, struct cl_err *err)
-{
-    CL_AUTO(pkey_freep) EVP_PKEY *key = read_key(key_path);
-    if (!key && access(key_path, F_OK) == 0)
-        return cl_fail(err, CL_E_INVALID, 0,
-                       "'%s' is no readable private key\nmend its rights, or move it away",
-                       key_path);
-    if (!key) {
-        key = EVP_PKEY_Q_keygen(NULL, NULL, "ED25519");
-        if (!key)
-            return fail_ssl(err, "make a signing key");
-        if (write_key(key, key_path, err) < 0)
-            return -1;
-    } else if (access(pub_path, F_OK) == 0) {
-        (void)chmod(pub_path, 0644); /* public: ordinary users check manifests with it */
-        return 0;
-    }
-    CL_AUTO(bio_freep) BIO *bio = BIO_new(BIO_s_mem());
-    if (!bio || PEM_write_bio_PUBKEY(bio, key) != 1)
-        return fail_ssl(err, "write a public key");
-    return write_bio(bio, pub_path, 0644, err);
 }
 
 static void req_freep(X509_REQ **r)

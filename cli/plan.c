@@ -1,5 +1,6 @@
 /* cli/plan.c - see cli/plan.h. */
 #include "cli/plan.h"
+#include "cli/signers.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -305,7 +306,7 @@ static int make_signing_key(const struct plan *p, struct cl_err *err)
     path_join(own, p->paths.state, "templates");
     path_join(key, own, "signing.key");
     path_join(pub, own, "signing.pub");
-    return strcmp(own, p->template_dir) == 0 ? signing_key_ensure(key, pub, err) : 0;
+    return strcmp(own, p->template_dir) == 0 ? signers_ensure(key, pub, err) : 0;
 }
 
 /* Templates that were brought from elsewhere came without the key that signed them: the worker

@@ -88,8 +88,6 @@ int redis_conf_format(struct cl_buf *out, const char *dir, const char *socket,
 
 /* certs.c: STATE/tls/{ca,server}.{pem,key} for this host; made anew when they do not fit. */
 int certs_ensure(const char *dir, const char *host, struct cl_err *err) CL_MUST;
-/* certs.c: an Ed25519 key in PEM and its public half; kept when there. */
-int signing_key_ensure(const char *key, const char *pub, struct cl_err *err) CL_MUST;
 
 /* "[::1]:80", "example.org:80" -> the host without brackets; INVALID otherwise. */
 int address_host(const char *address, char *host, size_t size, struct cl_err *err) CL_MUST;

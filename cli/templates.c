@@ -10,6 +10,7 @@
 #include "cli/client.h"
 #include "cli/output.h"
 #include "cli/plan.h"
+#include "cli/signers.h"
 #include "cloche/v1/template.pb-c.h"
 #include "proto/copy.h"
 
@@ -113,7 +114,7 @@ static int cmd_build(const struct cli_opts *o, const struct args *a)
     path_join(agent, p.bin, "cloche-agent");
     path_join(key, dir, "signing.key");
     path_join(pub, dir, "signing.pub");
-    if (signing_key_ensure(key, pub, &err) < 0)
+    if (signers_ensure(key, pub, &err) < 0)
         return cli_report(&err);
     struct words w = {
         .v = {"/bin/sh", script, a->pos[0], "--out", dir, "--agent", agent, "--key", key}, .n = 9};

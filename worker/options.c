@@ -32,14 +32,13 @@ const struct cl_conf_row worker_conf_rows[] = {
      false, "built templates"},
     {"worker", "template-key", CL_CONF_STRING, AT(template_key),
      "/var/lib/cloche/templates/signing.pub", 0, 0, false,
-     "public key that signs their manifests (PEM)"},
+     "public keys, one of which signs each manifest (PEM)"},
     {"worker", "snapshot-cache", CL_CONF_STRING, AT(snapshot_cache), "", 0, 0, false,
      "folder for the snapshots of templates, so that the next worker, until the host's next start, "
      "need not boot them; none: it boots them; default: STATE-DIR/snapshots"},
     {"worker", "templates", CL_CONF_STRING, AT(templates), "base,python,code,images", 0, 0, false,
      "templates to keep warm, once they are built, separated by commas; \"images\": each one that "
-     "is "
-     "made of a container image"},
+     "is made of a container image or was pulled"},
     {"worker", "warm", CL_CONF_U64, AT(warm), "2", 0, 256, true,
      "VMs that wait warm, per template"},
     {"worker", "driver", CL_CONF_STRING, AT(driver), "auto", 0, 0, false,

@@ -578,7 +578,7 @@ static int open_template(struct pool *p, const struct template_maker *maker,
 {
     struct template_request request = {.dir = p->options.template_dir,
                                        .name = want->template,
-                                       .public_key = p->options.public_key,
+                                       .public_keys = p->options.public_key,
                                        .memory_mib = want->memory_mib,
                                        .vcpus = want->vcpus,
                                        .network = want->network,

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <stdio.h>
@@ -210,28 +211,41 @@ void template_manifest_fini(struct template_manifest *m)
 
 /* --- opening -------------------------------------------------------------------------------- */
 
-static int verify_signature(const char *public_key, const struct cl_buf *text,
-                            const struct cl_buf *sig, struct cl_err *err)
+static bool is_signed_by(EVP_PKEY *key, const struct cl_buf *text, const struct cl_buf *sig)
 {
-    CL_AUTO(cl_fclosep) FILE *f = fopen(public_key, "re");
-    if (!f)
-        return cl_fail(err, CL_E_SYS, errno, "open the templates' public key '%s'", public_key);
-    EVP_PKEY *key = PEM_read_PUBKEY(f, NULL, NULL, NULL);
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-    bool good = key && ctx && EVP_DigestVerifyInit(ctx, NULL, NULL, NULL, key) == 1 &&
+    bool good = ctx && EVP_DigestVerifyInit(ctx, NULL, NULL, NULL, key) == 1 &&
                 EVP_DigestVerify(ctx, sig->data, sig->len, text->data, text->len) == 1;
     EVP_MD_CTX_free(ctx);
-    EVP_PKEY_free(key);
+    return good;
+}
+
+/* By one of the keys in the file. */
+static int verify_signature(const char *public_keys, const struct cl_buf *text,
+                            const struct cl_buf *sig, struct cl_err *err)
+{
+    CL_AUTO(cl_fclosep) FILE *f = fopen(public_keys, "re");
+    if (!f)
+        return cl_fail(err, CL_E_SYS, errno, "open the templates' public key '%s'", public_keys);
+    bool good = false;
+    for (int n = 0; n < TEMPLATE_KEYS_MAX && !good; n++) {
+        EVP_PKEY *key = PEM_read_PUBKEY(f, NULL, NULL, NULL);
+        if (!key)
+            break;
+        good = is_signed_by(key, text, sig);
+        EVP_PKEY_free(key);
+    }
+    ERR_clear_error(); /* the end of the file is one */
     if (!good)
         return cl_fail(
             err, CL_E_DENIED, 0,
-            "the manifest's signature does not fit the key '%s': build the image again with "
+            "the manifest's signature does not fit a key in '%s': build the image again with "
             "`cloche template build`, or install the public key of whoever built it",
-            public_key);
+            public_keys);
     return 0;
 }
 
-static int read_manifest(int dir, const char *public_key, struct template_manifest *m,
+static int read_manifest(int dir, const char *public_keys, struct template_manifest *m,
                          struct cl_err *err)
 {
     struct cl_buf text, sig;
@@ -241,7 +255,7 @@ static int read_manifest(int dir, const char *public_key, struct template_manife
     if (rc == 0)
         rc = cl_file_read(dir, "manifest.sig", &sig, err);
     if (rc == 0)
-        rc = verify_signature(public_key, &text, &sig, err);
+        rc = verify_signature(public_keys, &text, &sig, err);
     if (rc == 0)
         rc = template_parse((const char *)text.data, text.len, m, err);
     if (rc == 0)
@@ -392,7 +406,7 @@ int template_open(const struct template_request *request, struct template **ret_
                            .ram_fd = -1,
                            .state_fd = -1};
     cl_list_init(&t->file_waiters);
-    if (read_manifest(dir, request->public_key, &t->m, err) < 0 ||
+    if (read_manifest(dir, request->public_keys, &t->m, err) < 0 ||
         open_files(t, request, dir, err) < 0) {
         template_unref(t);
         return cl_wrap(err, "template '%s'", request->name);

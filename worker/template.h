@@ -33,6 +33,7 @@ enum {
     TEMPLATE_MANIFEST_MAX = 65536,
     TEMPLATE_CONTEXTS_MAX = 4, /* code contexts started before the snapshot */
     TEMPLATE_VERSION = 1,      /* newest manifest that we read */
+    TEMPLATE_KEYS_MAX = 64,    /* public keys that are trusted */
     TEMPLATE_BUILD = 17,       /* the name of a build's folder, and its NUL */
 };
 
@@ -128,10 +129,11 @@ struct template_maker {
 /* Fill t->snapshot_key and t->boot_key from the manifest, the flavour and the maker (pure). */
 void template_compute_keys(struct template *t, const struct template_maker *maker);
 
-/* Open DIR/NAME/current, or another build of it: check the signature with the public key file (PEM)
- * and, unless later, each file's digest.  memory_mib / vcpus of 0 take the defaults. */
+/* Open DIR/NAME/current, or another build of it: check the signature with the public keys in a file
+ * (PEM, one after the other; one must fit) and, unless later, each file's digest.  memory_mib /
+ * vcpus of 0 take the defaults. */
 struct template_request {
-    const char *dir, *name, *public_key;
+    const char *dir, *name, *public_keys;
     const char *image_key; /* of the build that must be opened; NULL = the current one */
     uint32_t memory_mib, vcpus;
     bool network; /* with a network card */

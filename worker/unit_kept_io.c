@@ -358,7 +358,7 @@ static int make_template(struct units *us, const Cloche__V1__KeptTemplate *m,
         return -1;
     const struct template_request request = {.dir = us->past->template_dir,
                                              .name = m->name,
-                                             .public_key = us->past->public_key,
+                                             .public_keys = us->past->public_key,
                                              .image_key = m->image_key,
                                              .memory_mib = m->memory_mib,
                                              .vcpus = m->vcpus,

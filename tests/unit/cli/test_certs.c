@@ -1,4 +1,4 @@
-/* tests/unit/cli/test_certs.c - a CA, a server's certificate and a signing key, in a folder. */
+/* tests/unit/cli/test_certs.c - a CA and a server's certificate, in a folder. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -89,42 +89,11 @@ static void test_a_certificate_that_fits_stays(void **state)
     X509_free(ca_after);
 }
 
-static void test_a_signing_key_is_made_once_and_its_public_half_mended(void **state)
-{
-    (void)state;
-    char key[PATH_TEXT], pub[PATH_TEXT], first[512], second[512];
-    path_join(key, dir, "signing.key");
-    path_join(pub, dir, "signing.pub");
-    assert_int_equal(signing_key_ensure(key, pub, NULL), 0);
-    assert_int_equal(mode_of("signing.key"), 0600);
-    assert_int_equal(mode_of("signing.pub"), 0644);
-    assert_int_equal(path_read_line(pub, first, sizeof first, NULL), 0);
-    assert_non_null(strstr(first, "BEGIN PUBLIC KEY"));
-    assert_int_equal(remove(pub), 0);
-    assert_int_equal(signing_key_ensure(key, pub, NULL), 0);
-    assert_int_equal(path_read_line(pub, second, sizeof second, NULL), 0);
-    assert_string_equal(first, second);
-}
-
-static void test_a_key_that_cannot_be_read_is_not_replaced(void **state)
-{
-    (void)state;
-    char key[PATH_TEXT], pub[PATH_TEXT];
-    struct cl_err err = {0};
-    path_join(key, dir, "broken.key");
-    path_join(pub, dir, "broken.pub");
-    assert_int_equal(cl_file_write(key, "x", 1, 0600, NULL), 0);
-    assert_int_equal(signing_key_ensure(key, pub, &err), -1);
-    assert_int_equal(err.code, CL_E_INVALID);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_server_is_signed_by_the_ca_for_its_host),
         cmocka_unit_test(test_a_certificate_that_fits_stays),
-        cmocka_unit_test(test_a_signing_key_is_made_once_and_its_public_half_mended),
-        cmocka_unit_test(test_a_key_that_cannot_be_read_is_not_replaced),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
