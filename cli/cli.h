@@ -69,7 +69,7 @@ struct cli_opts {
     uint64_t interval;
     /* templates */
     bool locked, update_lock, no_contexts, plain_http, purge;
-    const char *mirror, *image;
+    const char *mirror, *image, *store, *tag;
     struct arg_list warm_ups;
     uint64_t max_size;
     const char *template_name; /* mcp */

@@ -1,4 +1,4 @@
-/* cli/templates.c - templates: build, list, show. */
+/* cli/templates.c - templates: build, push, pull, remove, list, show. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,8 +27,20 @@ static int build_dir(const struct cli_paths *p, char out[static PATH_TEXT], stru
     return cl_mkdir_p(out, 0755, err);
 }
 
-/* The script talks to the user itself; its exit code is ours. */
-static int run_script(char *const *argv, struct cl_err *err)
+static int find_script(const struct cli_paths *p, const char *name, char out[static PATH_TEXT],
+                       struct cl_err *err)
+{
+    if (!p->share[0])
+        return cl_fail(err, CL_E_NOTFOUND, 0,
+                       "the recipes (%s) are not found\nset CLOCHE_SHARE to the folder that holds "
+                       "images/",
+                       name);
+    path_join(out, p->share, name);
+    return 0;
+}
+
+/* The script talks to the user itself. */
+static int run_script(char *const *argv, const char *what, struct cl_err *err)
 {
     int status = 0;
     pid_t pid = fork();
@@ -42,9 +54,9 @@ static int run_script(char *const *argv, struct cl_err *err)
         continue;
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return cl_fail(err, CL_E_SYS, 0,
-                       "the build failed (status %d)\nsee its messages above; `cloche doctor` "
+                       "the %s failed (status %d)\nsee its messages above; `cloche doctor` "
                        "checks what it needs",
-                       WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+                       what, WIFEXITED(status) ? WEXITSTATUS(status) : -1);
     return 0;
 }
 
@@ -104,13 +116,9 @@ static int cmd_build(const struct cli_opts *o, const struct args *a)
     int rc = paths_resolve(o, &p, &err);
     if (rc == 0 && !cl_name_is_valid(a->pos[0]))
         rc = cl_fail(&err, CL_E_INVALID, 0, "'%.64s' is no template name", a->pos[0]);
-    if (rc == 0 && !p.share[0])
-        rc = cl_fail(&err, CL_E_NOTFOUND, 0,
-                     "the recipes (images/build.sh) are not found\nset CLOCHE_SHARE to the folder "
-                     "that holds images/");
-    if (rc < 0 || build_dir(&p, dir, &err) < 0)
+    if (rc < 0 || find_script(&p, "images/build.sh", script, &err) < 0 ||
+        build_dir(&p, dir, &err) < 0)
         return cli_report(&err);
-    path_join(script, p.share, "images/build.sh");
     path_join(agent, p.bin, "cloche-agent");
     path_join(key, dir, "signing.key");
     path_join(pub, dir, "signing.pub");
@@ -124,11 +132,78 @@ static int cmd_build(const struct cli_opts *o, const struct args *a)
         add_words(&w, "--update-lock", NULL);
     if (o->mirror)
         add_words(&w, "--mirror", o->mirror);
-    if (add_image(&w, o, &err) < 0 || run_script((char *const *)(uintptr_t)w.v, &err) < 0)
+    if (add_image(&w, o, &err) < 0 || run_script((char *const *)(uintptr_t)w.v, "build", &err) < 0)
         return cli_report(&err);
     if (o->json)
         return out_json(json_pack("{s:s, s:s}", "name", a->pos[0], "dir", dir));
     return EXIT_OK;
+}
+
+/* --- push, pull
+ * ------------------------------------------------------------------------------------ */
+
+static void add_store(struct words *w, const struct cli_opts *o)
+{
+    if (o->store)
+        add_words(w, "--store", o->store);
+    if (o->tag)
+        add_words(w, "--tag", o->tag);
+    if (o->plain_http)
+        add_words(w, "--plain-http", NULL);
+}
+
+static int check_names(const struct args *a, struct cl_err *err)
+{
+    for (size_t i = 0; i < a->n_pos; i++)
+        if (!cl_name_is_valid(a->pos[i]))
+            return cl_fail(err, CL_E_INVALID, 0, "'%.64s' is no template name", a->pos[i]);
+    return 0;
+}
+
+static int begin_move(const struct cli_opts *o, const struct args *a, struct cli_paths *p,
+                      char script[static PATH_TEXT], struct cl_err *err)
+{
+    if (check_names(a, err) < 0 || paths_resolve(o, p, err) < 0)
+        return -1;
+    return find_script(p, "images/store.sh", script, err);
+}
+
+static int cmd_push(const struct cli_opts *o, const struct args *a)
+{
+    struct cl_err err = {0};
+    struct cli_paths p;
+    char script[PATH_TEXT], dir[PATH_TEXT];
+    int rc = o->store ? 0 : cl_fail(&err, CL_E_INVALID, 0, "where to?\nname a store: --to STORE");
+    if (rc < 0 || begin_move(o, a, &p, script, &err) < 0)
+        return cli_report(&err);
+    plan_template_dir(&p, dir);
+    struct words w = {.v = {"/bin/sh", script, "push", a->pos[0], "--out", dir}, .n = 6};
+    add_store(&w, o);
+    if (run_script((char *const *)(uintptr_t)w.v, "push", &err) < 0)
+        return cli_report(&err);
+    return o->json ? out_json(json_pack("{s:s, s:s}", "name", a->pos[0], "store", o->store))
+                   : EXIT_OK;
+}
+
+static int cmd_pull(const struct cli_opts *o, const struct args *a)
+{
+    struct cl_err err = {0};
+    struct cli_paths p;
+    char script[PATH_TEXT], dir[PATH_TEXT], pub[PATH_TEXT];
+    if (begin_move(o, a, &p, script, &err) < 0 || build_dir(&p, dir, &err) < 0)
+        return cli_report(&err);
+    path_join(pub, dir, "signing.pub");
+    if (o->public_key && signers_trust(pub, o->public_key, &err) < 0)
+        return cli_report(&err);
+    struct words w = {.v = {"/bin/sh", script, "pull", "--out", dir, "--trusted", pub}, .n = 7};
+    for (size_t i = 0; i < a->n_pos; i++)
+        add_words(&w, NULL, a->pos[i]);
+    add_store(&w, o);
+    if (o->max_size >= CL_MIB)
+        add_number(&w, "--max-size", o->max_size / CL_MIB);
+    if (run_script((char *const *)(uintptr_t)w.v, "pull", &err) < 0)
+        return cli_report(&err);
+    return o->json ? out_json(json_pack("{s:s}", "dir", dir)) : EXIT_OK;
 }
 
 /* --- remove
@@ -249,6 +324,26 @@ static const struct arg_opt build_opts[] = {
     {"max-size", 0, ARG_BYTES, OPT(max_size), "16GiB", "most that the image may take, unpacked"},
     OPT_DIRS,
 };
+static const struct arg_opt push_opts[] = {
+    OPT_JSON,
+    {"to", 0, ARG_STRING, OPT(store), "STORE", "where it goes: STORE/NAME"},
+    {"tag", 0, ARG_STRING, OPT(tag), "TAG", "what this build is called there (latest)"},
+    {"plain-http", 0, ARG_FLAG, OPT(plain_http), NULL,
+     "speak HTTP, or TLS without a check, to the registry"},
+    OPT_DIRS,
+};
+static const struct arg_opt pull_opts[] = {
+    OPT_JSON,
+    {"from", 0, ARG_STRING, OPT(store), "STORE",
+     "where they are: STORE/NAME (where each came from before)"},
+    {"tag", 0, ARG_STRING, OPT(tag), "TAG", "which build (latest, or as before)"},
+    {"key", 0, ARG_STRING, OPT(public_key), "FILE",
+     "trust these signers from now on: signing.pub of the folder where they are built"},
+    {"plain-http", 0, ARG_FLAG, OPT(plain_http), NULL,
+     "speak HTTP, or TLS without a check, to the registry"},
+    {"max-size", 0, ARG_BYTES, OPT(max_size), "16GiB", "most that one may take"},
+    OPT_DIRS,
+};
 static const struct arg_opt remove_opts[] = {
     OPT_JSON,
     {"purge", 0, ARG_FLAG, OPT(purge), NULL,
@@ -275,6 +370,23 @@ const struct cli_command template_commands[] = {
      SPEC(build_opts, 1, 1), cmd_build, false},
     {"template list", "[--json]", "list the templates that workers have", NULL,
      SPEC(json_opts, 0, 0), cmd_list, false},
+    {"template pull", "[OPTIONS] [NAME...]", "take templates from a store",
+     "Where they were pushed to, by another host.  Signatures are checked before anything else is\n"
+     "fetched, every file is compared with what was signed, and what a build here has already is\n"
+     "not fetched.  Without a name: all that were pulled before, if there is something new.  A\n"
+     "running worker takes it at its next claim (docs/templates.md).\n\n"
+     "  cloche template pull python my-app --from registry.example.com/cloche --key builder.pub\n"
+     "  cloche template pull\n",
+     SPEC(pull_opts, 0, ARGS_POS), cmd_pull, false},
+    {"template push", "[OPTIONS] NAME", "put a template into a store, for other hosts",
+     "STORE is a place in a registry of container images (`skopeo login` for one that wants to "
+     "know\n"
+     "you), or a folder.  There the template is an OCI artifact, signed; what the store has "
+     "already\n"
+     "is not sent again.\n\n"
+     "  cloche template push my-app --to registry.example.com/cloche\n"
+     "  cloche template push my-app --to /mnt/stick/templates\n",
+     SPEC(push_opts, 1, 1), cmd_push, false},
     {"template remove", "[OPTIONS] NAME", "take a template away",
      "A running worker takes no new work for it within 5 s.  What runs goes on; so does what "
      "rests,\n"

@@ -34,28 +34,13 @@ cmdline="console=ttyS0 panic=-1 quiet cryptomgr.notests random.trust_cpu=on no_t
 cmdline="$cmdline tsc=nowatchdog sysctl.vm.compaction_proactiveness=0"
 mirror_tries=3                           # of a whole run; apt tries each file four times within 7 s
 : "${CLOCHE_MIRROR_PAUSE:=10}"           # s before the second try, twice that before the third
-EX_TEMPFAIL=75 # of sysexits.h
 fault_around=262144 # bytes; what page faults cost a guest is told in docs/results/vmm.md
 
-say() { echo "images: $*" >&2; }
-die() { # die CAUSE [REMEDY [STATUS]]
-    echo "images: error: $1" >&2
-    [ $# -lt 2 ] || echo "images: remedy: $2" >&2
-    exit "${3:-1}"
-}
+# shellcheck source=images/common.sh
+. "$here/common.sh"
 timed() { # timed TEXT COMMAND...: a line with the seconds it took
     text=$1; shift; begin=$(date +%s); "$@"; say "$text: $(($(date +%s) - begin)) s"
 }
-number() { # number OPTION VALUE LEAST MOST
-    case $2 in '' | *[!0-9]* | ?????????*) die "$1: '$2' is no number" "--memory and --max-size take MiB" ;; esac
-    [ "$2" -ge "$3" ] && [ "$2" -le "$4" ] || die "$1: $2 is not from $3 to $4"
-}
-one_line() { # one_line OPTION VALUE
-    case $2 in *"
-"*) die "$1 has more than one line" ;; esac
-}
-digest() { sha256sum "$1" | cut -d' ' -f1; }
-text_digest() { sha256sum | cut -d' ' -f1; }
 
 CONTEXTS='[]' # of a recipe without code contexts
 name= out= key= locked= update_lock= agent=$here/../build/cloche-agent mirror=
@@ -91,6 +76,7 @@ if [ -z "$from" ] && [ ! -f "$RECIPE" ]; then
     [ -f "$out/$name/current/source" ] ||
         die "no recipe $RECIPE" "choose one of: $(cd "$here" && echo *.recipe | sed 's/\.recipe//g'); or name a container image: --image python:3.13-slim"
     container_recall "$out/$name/current/source"
+    [ -n "$from" ] || die "'$name' was built elsewhere and pulled" "cloche template pull $name"
 fi
 if [ -n "$from" ]; then
     [ ! -f "$RECIPE" ] || die "'$name' is built from a recipe, so --image needs another name"
@@ -422,13 +408,5 @@ else
 fi
 
 # --- put it there ----------------------------------------------------------------------------------
-short=$(echo "$image_key" | cut -c1-16)
-chmod 0755 "$image"
-chmod 0644 "$image"/*
-rm -rf "$out/$name/$short.old"
-if [ -d "$out/$name/$short" ]; then mv "$out/$name/$short" "$out/$name/$short.old"; fi
-mv "$image" "$out/$name/$short"
-rm -rf "$out/$name/$short.old"
-ln -sfn "$short" "$out/$name/current.new"
-mv -T "$out/$name/current.new" "$out/$name/current"
+put_build "$name" "$image" "$image_key"
 say "$name: $short, verity $verity_root, $(($(date +%s) - started)) s"

@@ -39,16 +39,16 @@ skopeo_run() { # skopeo_run COMMAND ARGUMENT...: its errors go to $work/skopeo.l
     perl "$here/container.pl" within "$work" "$max_mib" skopeo "$@" 2> "$work/skopeo.log"
 }
 
-container_failed() { # what skopeo said, without its frame
+container_failed() { # container_failed [WHAT]: what skopeo said, without its frame
     if grep '^images: ' "$work/skopeo.log" >&2; then exit 1; fi
-    cause=$(sed -n 's/^time=.* level=fatal msg="\(.*\)"$/\1/p; s/^FATA\[[0-9]*\] *//p' "$work/skopeo.log" | tail -1)
+    cause=$(sed -n 's/^time=.* level=fatal msg="\(.*\)"$/\1/p; s/^FATA\[[0-9]*\] *//p' "$work/skopeo.log" | tail -1 | sed 's/\\"/"/g')
     remedy="look at the name; for a registry that wants to know you: skopeo login REGISTRY"
     case $cause in
     *"server gave HTTP response to HTTPS client"*) remedy="--plain-http, for a registry that you trust and reach by a way that you trust" ;;
     *"no such host"* | *"connection refused"* | *"i/o timeout"*) remedy="is the registry's name right, and does this host reach it?" ;;
     *"no such file or directory"*) remedy="look at the path" ;;
     esac
-    die "the image '$source' cannot be read: ${cause:-$(tail -1 "$work/skopeo.log")}" "$remedy"
+    die "${1:-the image '$source' cannot be read}: ${cause:-$(tail -1 "$work/skopeo.log")}" "$remedy"
 }
 
 # Sets image_id.

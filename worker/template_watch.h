@@ -26,8 +26,9 @@ typedef void template_forget_fn(void *arg, const char *name);
 
 struct template_watch_options {
     const char *dir; /* borrowed */
-    /* Borrowed: separated by commas; "images" is each one that is made of a container image, which
-     * is what has a file `source` beside its manifest (images/build.sh). */
+    /* Borrowed: separated by commas; "images" is each one that is made of a container image or came
+     * from a store, which have a file `source` beside their manifest (images/build.sh, store.sh).
+     */
     const char *names;
     template_keep_fn *keep;
     template_forget_fn *forget;

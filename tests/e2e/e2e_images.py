@@ -48,13 +48,13 @@ def stage():
         shutil.copy(IMAGES / name, TEMPLATES / name)
 
 
-def cloche(*argv):
-    env = os.environ | {"CLOCHE_TEMPLATE_DIR": str(TEMPLATES), "CLOCHE_SHARE": str(ROOT), "CLOCHE_STATE_DIR": str(WORK), "CLOCHE_RUN_DIR": str(WORK)}
+def cloche(*argv, at=TEMPLATES):
+    env = os.environ | {"CLOCHE_TEMPLATE_DIR": str(at), "CLOCHE_SHARE": str(ROOT), "CLOCHE_STATE_DIR": str(WORK), "CLOCHE_RUN_DIR": str(WORK)}
     return subprocess.run([BUILD / "cloche", *argv], env=env, capture_output=True, text=True)
 
 
-def build(name, source, *argv):
-    p = cloche("template", "build", "--json", name, "--image", str(source), *argv)
+def build(name, source, *argv, at=TEMPLATES):
+    p = cloche("template", "build", "--json", name, "--image", str(source), *argv, at=at)
     check(f"`cloche template build {name}` succeeds", p.returncode == 0 and json.loads(p.stdout)["name"] == name, f"{p.returncode} {p.stdout} {p.stderr}")
 
 
@@ -140,6 +140,37 @@ def built_again(c):
 
 
 @suite.scenario
+def built_elsewhere(c):
+    """By a host with a key of its own, which puts it into a store."""
+    there, store = WORK / "elsewhere", str(WORK / "store")
+    there.mkdir()
+    shutil.copytree(TEMPLATES / ".cache", there / ".cache")
+    source = image(WORK / "far", [layer(file("program", (WORK / "program").read_bytes(), mode=0o755))], {"Env": ["WHAT=from afar", "PATH=/"]})
+    build("far", source, "--memory", "192MiB", at=there)
+    p = cloche("template", "push", "far", "--to", store, at=there)
+    equal("`cloche template push` puts it into a store", p.returncode, 0) or print(p.stderr)
+    p = cloche("template", "pull", "far", "--from", store)
+    check("who does not trust the builder does not take it", p.returncode == 1 and "fits no key" in p.stderr and not (TEMPLATES / "far").exists(), p.stderr)
+    p = cloche("template", "pull", "far", "--from", store, "--key", str(there / "signing.key"))
+    check("a private key is no reason to", p.returncode == 1 and "is a private key" in p.stderr, p.stderr)
+    p = cloche("template", "pull", "far", "--from", store, "--key", str(there / "signing.pub"))
+    equal("`cloche template pull --key` takes it", p.returncode, 0) or print(p.stderr)
+    check("a worker that runs does so by itself", appears(c, "far"))
+    equal("it is what was built there", said(run(c.admin, "program", template="far")), (0, "1000 1000 /home/user from afar /home/user writes\n"))
+    equal("what was built here runs as before", said(run(c.admin, "program", template="one"))[0], 0)
+    p = cloche("template", "build", "far")
+    check("it is not built here, which is told", p.returncode == 1 and "cloche template pull far" in p.stderr, p.stderr)
+    shutil.rmtree(WORK / "far")
+    image(WORK / "far", [layer(file("program", (WORK / "program").read_bytes(), mode=0o755))], {"Env": ["WHAT=news", "PATH=/"]})
+    build("far", source, "--memory", "192MiB", at=there)
+    equal("a newer build is pushed", cloche("template", "push", "far", "--to", store, at=there).returncode, 0)
+    p = cloche("template", "pull")
+    check("`cloche template pull` looks at all that were pulled", p.returncode == 0 and "far: fetching" in p.stderr, p.stderr)
+    equal("the next claim has it", said(run(c.admin, "program", template="far")), (0, "1000 1000 /home/user news /home/user writes\n"))
+    equal("it is taken away like all", (cloche("template", "remove", "--purge", "far").returncode, (TEMPLATES / "far").exists()), (0, False))
+
+
+@suite.scenario
 def taken_away(c):
     boxes = [Box(c.admin, template="one"), Box(c.admin, template="one")]
     boxes[1].pause()
@@ -174,7 +205,7 @@ def what_cannot_start(c):
 
 stage()
 try:
-    suite.main(worker_args=("--template-dir", TEMPLATES, "--templates", "base,images"))
+    suite.main(worker_args=("--template-dir", TEMPLATES, "--template-key", TEMPLATES / "signing.pub", "--templates", "base,images"))
 finally:
     with contextlib.suppress(OSError):
         shutil.rmtree(WORK)

@@ -3,15 +3,12 @@
 
 usage: container.py AGENT    CLOCHE_IMAGES has the kernel that is built already; without it, or without skopeo and umoci: 77.
 """
-import contextlib
 import hashlib
 import json
 import os
 import pathlib
 import pwd
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,22 +16,10 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "e2e"))
 from oci_image import device, file, folder, hard_link, image, layer, link, pipe  # noqa: E402
+from registry import FAILED, ROOT, check, equal, registry, skopeo  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
 IMAGES = pathlib.Path(os.environ.get("CLOCHE_IMAGES", ROOT / "out/images"))
 AGENT = pathlib.Path(sys.argv[1]).resolve()
-FAILED = []
-
-
-def check(sentence, ok, detail=""):
-    print(f"{'ok  ' if ok else 'FAIL'} {sentence}" + (f": {detail}" if not ok else ""), flush=True)
-    if not ok:
-        FAILED.append(sentence)
-    return ok
-
-
-def equal(sentence, got, want):
-    return check(sentence, got == want, f"got {got!r}, want {want!r}")
 
 
 def build(out, name, *args, user=None, rest="30"):
@@ -70,30 +55,6 @@ def conf(out, name):
 
 def manifest(out, name):
     return json.loads((built(out, name) / "manifest.json").read_text())
-
-
-@contextlib.contextmanager
-def registry(work):
-    """Debian's own docker-registry, on a port of loopback."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    (work / "registry.yml").write_text(f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {work}/registry}}}}\nhttp: {{addr: 127.0.0.1:{port}}}\n")
-    p = subprocess.Popen(["docker-registry", "serve", work / "registry.yml"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            break
-        time.sleep(0.1)
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        p.send_signal(signal.SIGTERM)
-        p.wait(30)
-
-
-def skopeo(*args):
-    subprocess.run(["skopeo", "--insecure-policy", *args], check=True, capture_output=True)
 
 
 def an_app(work, text="1"):
