@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -186,6 +187,22 @@ int cl_remove_tree(const char *path, struct cl_err *err)
     }
     (void)fts_close(fts);
     return rc;
+}
+
+int cl_lock_folder(const char *path, bool exclusive, int *ret_fd, struct cl_err *err)
+{
+    CL_AUTO(cl_closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return cl_fail(err, errno == ENOENT || errno == ENOTDIR ? CL_E_NOTFOUND : CL_E_SYS, errno,
+                       "open folder '%s'", path);
+    if (flock(fd, (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) < 0) {
+        if (errno == EWOULDBLOCK)
+            return cl_fail(err, CL_E_UNAVAILABLE, 0, "'%s' is in use", path);
+        if (exclusive)
+            return cl_fail(err, CL_E_SYS, errno, "lock '%s'", path);
+    }
+    *ret_fd = cl_steal_fd(&fd);
+    return 0;
 }
 
 int cl_disk_free(const char *path, uint64_t *ret_bytes, struct cl_err *err)

@@ -35,6 +35,10 @@ int cl_newest_first(const struct timespec *a, const struct timespec *b);
 int cl_mkdir_p(const char *path, mode_t mode, struct cl_err *err) CL_MUST;
 /* rm -r of path, crossing no mount and following no link.  A missing path is success. */
 int cl_remove_tree(const char *path, struct cl_err *err) CL_MUST;
+/* Open a folder and lock it, flock(2), shared or exclusively, until its fd is closed.  NOTFOUND: no
+ * such folder; UNAVAILABLE: another holds it so that both cannot.  Where locks do not exist (some
+ * network file systems) a shared one is nothing, and nobody gets the other. */
+int cl_lock_folder(const char *path, bool exclusive, int *ret_fd, struct cl_err *err) CL_MUST;
 /* Free bytes of the file system that holds path; 0 and an error text if it cannot be asked. */
 int cl_disk_free(const char *path, uint64_t *ret_bytes, struct cl_err *err) CL_MUST;
 /* Write or read all n bytes of a blocking fd; EOF while reading is an error. */

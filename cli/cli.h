@@ -68,7 +68,7 @@ struct cli_opts {
     const char *sort;
     uint64_t interval;
     /* templates */
-    bool locked, update_lock, no_contexts, plain_http, purge;
+    bool locked, update_lock, no_contexts, plain_http, purge, dry_run;
     const char *mirror, *image, *store, *tag;
     struct arg_list warm_ups;
     uint64_t max_size;

@@ -1,4 +1,4 @@
-/* cli/templates.c - templates: build, push, pull, remove, list, show. */
+/* cli/templates.c - templates: build, push, pull, remove, prune, list, show. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,9 +7,11 @@
 
 #include "base/fs.h"
 #include "base/id.h"
+#include "base/text.h"
 #include "cli/client.h"
 #include "cli/output.h"
 #include "cli/plan.h"
+#include "cli/prune.h"
 #include "cli/signers.h"
 #include "cloche/v1/template.pb-c.h"
 #include "proto/copy.h"
@@ -242,6 +244,33 @@ static int cmd_remove(const struct cli_opts *o, const struct args *a)
     return EXIT_OK;
 }
 
+static int cmd_prune(const struct cli_opts *o, const struct args *a)
+{
+    static const struct out_col cols[] = {
+        {"name", "NAME"}, {"build", "BUILD"}, {"size", "FREES"}, {"state", "STATE"}};
+    struct cl_err err = {0};
+    struct cli_paths p;
+    char dir[PATH_TEXT], text[CL_TEXT_BYTES];
+    json_t *rows = NULL;
+    if (check_names(a, &err) < 0 || paths_resolve(o, &p, &err) < 0)
+        return cli_report(&err);
+    plan_template_dir(&p, dir);
+    const struct prune_options options = {.dir = dir,
+                                          .name = a->n_pos > 0 ? a->pos[0] : NULL,
+                                          .dry_run = o->dry_run,
+                                          .force = o->force};
+    if (prune(&options, &rows, &err) < 0)
+        return cli_report(&err);
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row)
+    {
+        cl_text_bytes((uint64_t)json_integer_value(json_object_get(row, "bytes")), text);
+        (void)json_object_set_new(row, "size", json_string(text));
+    }
+    return out_rows(o->json, rows, cols, CL_COUNT(cols));
+}
+
 /* --- list, show
  * -------------------------------------------------------------------------------------- */
 
@@ -344,6 +373,13 @@ static const struct arg_opt pull_opts[] = {
     {"max-size", 0, ARG_BYTES, OPT(max_size), "16GiB", "most that one may take"},
     OPT_DIRS,
 };
+static const struct arg_opt prune_opts[] = {
+    OPT_JSON,
+    {"dry-run", 0, ARG_FLAG, OPT(dry_run), NULL, "only say what would go"},
+    {"force", 0, ARG_FLAG, OPT(force), NULL,
+     "even if no worker runs, which would know what rests; what runs is kept all the same"},
+    OPT_DIRS,
+};
 static const struct arg_opt remove_opts[] = {
     OPT_JSON,
     {"purge", 0, ARG_FLAG, OPT(purge), NULL,
@@ -370,6 +406,12 @@ const struct cli_command template_commands[] = {
      SPEC(build_opts, 1, 1), cmd_build, false},
     {"template list", "[--json]", "list the templates that workers have", NULL,
      SPEC(json_opts, 0, 0), cmd_list, false},
+    {"template prune", "[OPTIONS] [NAME]", "take away builds that nothing needs any more",
+     "Neither the current one of a template, nor one with which something runs, waits or rests, "
+     "as\n"
+     "this host's worker knows.\n\n"
+     "  cloche template prune --dry-run\n",
+     SPEC(prune_opts, 0, 1), cmd_prune, false},
     {"template pull", "[OPTIONS] [NAME...]", "take templates from a store",
      "Where they were pushed to, by another host.  Signatures are checked before anything else is\n"
      "fetched, every file is compared with what was signed, and what a build here has already is\n"
@@ -390,7 +432,8 @@ const struct cli_command template_commands[] = {
     {"template remove", "[OPTIONS] NAME", "take a template away",
      "A running worker takes no new work for it within 5 s.  What runs goes on; so does what "
      "rests,\n"
-     "unless --purge removes the builds that it began with.\n\n"
+     "unless --purge removes the builds that it began with; `prune` takes those that nothing "
+     "needs.\n\n"
      "  cloche template remove my-app\n",
      SPEC(remove_opts, 1, 1), cmd_remove, false},
     {"template show", "NAME", "look at a template", NULL, SPEC(json_opts, 1, 1), cmd_show, false},

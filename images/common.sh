@@ -20,15 +20,18 @@ one_line() { # one_line OPTION VALUE
 digest() { sha256sum "$1" | cut -d' ' -f1; }
 text_digest() { sha256sum | cut -d' ' -f1; }
 
-# put_build NAME FOLDER KEY: the build becomes the current one; it is whole before it is seen
+# put_build NAME FOLDER KEY: the build becomes the current one; it is whole before it is seen.  Sets short.
 put_build() {
     short=$(echo "$3" | cut -c1-16)
     chmod 0755 "$2"
     chmod 0644 "$2"/*
-    rm -rf "$out/$1/$short.old"
-    if [ -d "$out/$1/$short" ]; then mv "$out/$1/$short" "$out/$1/$short.old"; fi
-    mv "$2" "$out/$1/$short"
-    rm -rf "$out/$1/$short.old"
-    ln -sfn "$short" "$out/$1/current.new"
-    mv -T "$out/$1/current.new" "$out/$1/current"
+    (
+        flock 8 # cli/prune.c takes builds away that are not current
+        rm -rf "$out/$1/$short.old"
+        if [ -d "$out/$1/$short" ]; then mv "$out/$1/$short" "$out/$1/$short.old"; fi
+        mv "$2" "$out/$1/$short"
+        rm -rf "$out/$1/$short.old"
+        ln -sfn "$short" "$out/$1/current.new"
+        mv -T "$out/$1/current.new" "$out/$1/current"
+    ) 8>> "$out/.putting"
 }

@@ -389,8 +389,8 @@ int template_open(const struct template_request *request, struct template **ret_
     const char *key = request->image_key;
     (void)snprintf(path, sizeof path, "%s/%s/%.*s", request->dir, request->name, BUILD_NAME,
                    key ? key : "current");
-    CL_AUTO(cl_closep) int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0)
+    CL_AUTO(cl_closep) int dir = -1;
+    if (cl_lock_folder(path, false, &dir, NULL) < 0)
         return cl_fail(err, CL_E_NOTFOUND, 0,
                        "no template '%s' in '%s': build it with `cloche template build %s`",
                        request->name, key ? path : request->dir, request->name);
@@ -398,6 +398,7 @@ int template_open(const struct template_request *request, struct template **ret_
     if (!t)
         return cl_fail(err, CL_E_NOMEM, 0, "template");
     *t = (struct template){.refs = 1,
+                           .build_fd = -1,
                            .kernel_fd = -1,
                            .initrd_fd = -1,
                            .rootfs_fd = -1,
@@ -428,6 +429,7 @@ int template_open(const struct template_request *request, struct template **ret_
         return -1;
     }
     template_compute_keys(t, request->maker);
+    t->build_fd = cl_steal_fd(&dir);
     *ret_template = t;
     return 0;
 }
@@ -443,6 +445,7 @@ void template_unref(struct template *t)
     if (!t || --t->refs > 0)
         return;
     template_manifest_fini(&t->m);
+    cl_closep(&t->build_fd);
     cl_closep(&t->kernel_fd);
     cl_closep(&t->initrd_fd);
     cl_closep(&t->rootfs_fd);

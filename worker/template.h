@@ -89,6 +89,7 @@ struct template
     char boot_key[TEMPLATE_HEX];         /* the same without the frequency of the TSC, which each
                                             process measures anew */
     uint64_t tsc_khz;                    /* as its maker measured it */
+    int build_fd;                        /* owned: its folder, locked (shared): in use */
     int kernel_fd, initrd_fd, rootfs_fd; /* owned */
     int scratch_fd;                      /* owned: what the booted VM's disk starts from */
     bool is_checked;                     /* these are what the manifest names */
@@ -141,6 +142,8 @@ struct template_request {
     struct image_files *files; /* borrowed; NULL = each file is read */
     bool check_later;          /* by template_check(), before any of them is used */
 };
+/* ... Its folder is locked, shared, for as long as the template is: nobody takes it away meanwhile
+ * (cli/prune.c). */
 int template_open(const struct template_request *request, struct template **ret_template,
                   struct cl_err *err) CL_MUST;
 /* Check its files, by turns; then it is checked.  It may not go before that is done or cancelled.

@@ -6,7 +6,10 @@
  * of what is warm, one that is no good is tried once, until it is built again, and one whose
  * `current` is gone is no template any more.
  *
- * Owns:    its timer and its memory of what was tried.
+ * While it watches, the folder itself is locked, shared: whoever takes builds away (cli/prune.c)
+ * knows by that that a worker runs which has locked those that it needs, also for what rests.
+ *
+ * Owns:    its timer, its memory of what was tried, and that lock.
  * Limits:  TEMPLATE_WATCH_MAX names at one time; whoever writes the folder could else have a worker
  * read without end. Thread:  the worker loop; a look is a readlink(2) a name and, for "images", a
  * readdir(3).
@@ -37,7 +40,7 @@ struct template_watch_options {
 
 struct template_watch;
 
-/* Looks at once. */
+/* Looks at once; what rests must have its templates by then. */
 int template_watch_new(const struct template_watch_options *options, struct cl_loop *loop,
                        struct template_watch **ret_watch, struct cl_err *err) CL_MUST;
 /* NULL is a no-op. */

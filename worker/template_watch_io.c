@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/id.h"
 #include "base/mem.h"
+#include "base/own.h"
 #include "observability/log.h"
 
 enum { LOOK_EVERY_S = 5, LIST_MAX = 4096 };
@@ -23,6 +25,7 @@ struct tried {
 struct template_watch {
     struct template_watch_options o;
     struct cl_timer timer;
+    int lock_fd; /* of the folder; -1 = it is not there yet, or just being looked through */
     struct tried tried[TEMPLATE_WATCH_MAX];
     size_t n;
 };
@@ -89,6 +92,8 @@ static void look(void *arg)
 {
     struct template_watch *w = arg;
     char names[LIST_MAX];
+    if (w->lock_fd < 0 && cl_lock_folder(w->o.dir, false, &w->lock_fd, NULL) < 0)
+        w->lock_fd = -1; /* the next look tries again */
     look_for_gone(w);
     (void)snprintf(names, sizeof names, "%s", w->o.names);
     char *rest = names;
@@ -108,6 +113,7 @@ int template_watch_new(const struct template_watch_options *options, struct cl_l
     if (!w)
         return cl_fail(err, CL_E_NOMEM, 0, "the templates to keep");
     w->o = *options;
+    w->lock_fd = -1;
     if (cl_timer_init(&w->timer, loop, look, w, err) < 0) {
         cl_free(w);
         return -1;
@@ -122,5 +128,6 @@ void template_watch_free(struct template_watch *w)
     if (!w)
         return;
     cl_timer_fini(&w->timer);
+    cl_closep(&w->lock_fd);
     cl_free(w);
 }

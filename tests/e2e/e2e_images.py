@@ -170,6 +170,36 @@ def built_elsewhere(c):
     equal("it is taken away like all", (cloche("template", "remove", "--purge", "far").returncode, (TEMPLATES / "far").exists()), (0, False))
 
 
+def pruned(*argv, at=TEMPLATES):
+    """Build -> what is said of it."""
+    p = cloche("template", "prune", "--json", *argv, at=at)
+    return {row["build"]: row["state"] for row in json.loads(p.stdout)} if p.returncode == 0 else p.stderr
+
+
+@suite.scenario
+def what_nothing_needs(c):
+    def newer(mib):
+        build("one", WORK / "one", "--memory", f"{mib}MiB")
+        check("a newer build is taken", until(lambda: c.template_rows().get("one", pb.Template()).defaults.memory_mib == mib and c.warm_vms("one") > 0, 60))
+
+    link = TEMPLATES / "one/current"
+    newer(216)
+    check("builds that nothing needs any more go, the current one stays", until(lambda: pruned("one") == {}, 30) and link.exists(), pruned("one"))
+    box = Box(c.admin, template="one")
+    box.pause()
+    needed = os.readlink(link)
+    newer(208)
+    equal("what something rests with stays", pruned("one"), {needed: "in use"})
+    equal("the worker ends in order", c.worker.stop(), 0)
+    check("without a worker nobody knows what rests", "no worker runs" in pruned("one"), pruned("one"))
+    c.worker.start()
+    check("another worker knows", until(lambda: pruned("one") == {needed: "in use"}, 60), pruned("one"))
+    check("so what rested goes on", until(lambda: not error_of(box.resume), 60) and b"new" in box.exec("program").out)
+    box.kill()
+    check("after its end the build goes", until(lambda: pruned("one") == {needed: "removed"}, 30), pruned("one"))
+    equal("… and the template is there", sorted(os.listdir(TEMPLATES / "one")), sorted(["current", os.readlink(link)]))
+
+
 @suite.scenario
 def taken_away(c):
     boxes = [Box(c.admin, template="one"), Box(c.admin, template="one")]

@@ -108,7 +108,7 @@ def there_and_back(work, at):
     equal("… in a folder of the same name", os.readlink(out / "app/current"), built.name)
     equal("a file that both have is there once", os.stat(out / "app/current/vmlinux").st_ino, os.stat(out / "tool/current/vmlinux").st_ino)
     check("a disk of zeros takes no room", os.stat(out / "app/current/scratch.img").st_blocks < 64, os.stat(out / "app/current/scratch.img").st_blocks)
-    equal("nothing else is left there", sorted(p.name for p in out.iterdir()), [".pulling", "app", "signing.pub", "tool"])
+    equal("nothing else is left there", sorted(p.name for p in out.iterdir()), [".pulling", ".putting", "app", "signing.pub", "tool"])
     asked(work)
     status, said = pull(out)
     check("all of them are looked at again by one word; nothing is new", status == 0 and said.count("unchanged") == 2, said)

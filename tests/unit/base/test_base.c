@@ -258,6 +258,29 @@ static void test_a_file_is_written_whole_or_not_at_all(void **state)
     assert_int_equal(cl_remove_tree(dir, &err), 0);
 }
 
+static void test_a_folder_is_for_many_or_for_one(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/cl-base-XXXXXX";
+    struct cl_err err = {0};
+    int first, second, alone;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(cl_lock_folder(dir, false, &first, &err), 0);
+    assert_int_equal(cl_lock_folder(dir, false, &second, &err), 0);
+    assert_int_equal(close(first), 0);
+    assert_int_equal(cl_lock_folder(dir, true, &alone, &err), -1);
+    assert_int_equal(err.code, CL_E_UNAVAILABLE);
+    assert_non_null(strstr(err.text, dir));
+    assert_int_equal(close(second), 0);
+    assert_int_equal(cl_lock_folder(dir, true, &alone, &err), 0);
+    assert_int_equal(cl_lock_folder(dir, false, &first, &err), -1);
+    assert_int_equal(err.code, CL_E_UNAVAILABLE);
+    assert_int_equal(close(alone), 0);
+    assert_int_equal(cl_remove_tree(dir, &err), 0);
+    assert_int_equal(cl_lock_folder(dir, false, &first, &err), -1);
+    assert_int_equal(err.code, CL_E_NOTFOUND);
+}
+
 static void test_a_file_without_a_name_gets_one_once(void **state)
 {
     (void)state;
@@ -480,6 +503,7 @@ int main(void)
         cmocka_unit_test(test_utf8_is_strict),
         cmocka_unit_test(test_hex_round_trips_and_refuses_others),
         cmocka_unit_test(test_a_file_is_written_whole_or_not_at_all),
+        cmocka_unit_test(test_a_folder_is_for_many_or_for_one),
         cmocka_unit_test(test_a_file_without_a_name_gets_one_once),
         cmocka_unit_test(test_a_name_that_is_anothers_by_now_stays),
         cmocka_unit_test(test_a_file_that_shall_have_no_name_gets_none),

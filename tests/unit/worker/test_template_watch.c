@@ -97,6 +97,23 @@ static void test_images_are_those_of_container_images(void **state)
     assert_string_equal(b.tried, "app ");
 }
 
+/* Who takes builds away asks for it alone (cli/prune.c). */
+static void test_the_folder_is_locked_while_it_is_watched(void **state)
+{
+    (void)state;
+    struct template_watch *w = NULL;
+    struct template_watch_options options = {
+        .dir = b.dir, .names = "base", .keep = keep, .forget = forget};
+    struct cl_err err = {0};
+    int fd;
+    assert_int_equal(template_watch_new(&options, b.loop, &w, NULL), 0);
+    assert_int_equal(cl_lock_folder(b.dir, true, &fd, &err), -1);
+    assert_int_equal(err.code, CL_E_UNAVAILABLE);
+    template_watch_free(w);
+    assert_int_equal(cl_lock_folder(b.dir, true, &fd, NULL), 0);
+    assert_int_equal(close(fd), 0);
+}
+
 static void test_there_is_a_limit(void **state)
 {
     (void)state;
@@ -129,6 +146,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_names_are_tried_in_their_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_images_are_those_of_container_images, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_the_folder_is_locked_while_it_is_watched, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_there_is_a_limit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_which_build_is_current, set_up, tear_down),
