@@ -33,6 +33,9 @@ container_source() {
     esac
 }
 
+# Who asks a registry by a timer has no session, in which `skopeo login` would find him.
+if [ -z "${REGISTRY_AUTH_FILE:-}" ] && [ -r /etc/cloche/registries.json ]; then export REGISTRY_AUTH_FILE=/etc/cloche/registries.json; fi
+
 skopeo_run() { # skopeo_run COMMAND ARGUMENT...: its errors go to $work/skopeo.log; without a policy of this host any image may come
     set -- --override-os linux --override-arch amd64 "$@"
     [ -f /etc/containers/policy.json ] || [ -f "${HOME:-/root}/.config/containers/policy.json" ] || set -- --insecure-policy "$@"

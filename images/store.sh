@@ -118,7 +118,7 @@ write_layout() { # of $build, into $work/layout
     while read -r file sha bytes; do
         [ "$file" != key ] || continue
         [ "$(digest "$build/$file")" = "$sha" ] || die "$build/$file is not what the manifest names" "build the template again"
-        gzip -nc "$build/$file" > "$work/blob"
+        gzip -1nc "$build/$file" > "$work/blob"
         add_blob "$work/blob"
         layers="$layers${layers:+, }{\"mediaType\": \"$ours.file.v1+gzip\", \"digest\": \"sha256:$blob\", \"size\": $size, \"annotations\": {\"org.opencontainers.image.title\": \"$file\"}}"
     done < "$work/files"

@@ -22,12 +22,12 @@ def equal(sentence, got, want):
 
 
 @contextlib.contextmanager
-def registry(work):
-    """Debian's own docker-registry, on a port of loopback; work/registry.log has a line for each answer."""
+def registry(work, http="", more=""):
+    """Debian's own docker-registry, on a port of loopback; work/registry.log has a line for each answer.  More of its configuration."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    (work / "registry.yml").write_text(f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {work}/registry}}}}\nhttp: {{addr: 127.0.0.1:{port}}}\n")
+    (work / "registry.yml").write_text(f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {work}/registry}}}}\nhttp: {{addr: 127.0.0.1:{port}{http}}}\n{more}")
     with open(work / "registry.log", "wb") as log:
         p = subprocess.Popen(["docker-registry", "serve", work / "registry.yml"], stdout=log, stderr=log)
     end = time.monotonic() + 60

@@ -5,6 +5,7 @@ usage: store.py    Without skopeo: 77.  The files are no kernels, but what is sa
 """
 import base64
 import contextlib
+import crypt
 import gzip
 import hashlib
 import json
@@ -27,9 +28,9 @@ def sha256(data):
     return hashlib.sha256(data).hexdigest()
 
 
-def store(*args, user=None):
+def store(*args, user=None, env=None):
     """(status, what it said)."""
-    p = subprocess.run([ROOT / "images/store.sh", *map(str, args)], capture_output=True, text=True, user=user, group=user, extra_groups=[] if user else None)
+    p = subprocess.run([ROOT / "images/store.sh", *map(str, args)], capture_output=True, text=True, user=user, group=user, extra_groups=[] if user else None, env=os.environ | (env or {}))
     return p.returncode, p.stdout + p.stderr
 
 
@@ -294,6 +295,33 @@ def a_container_image(work, at):
     check("a container image is no template, and the way to make one of it is told", status == 1 and "is no template" in said and "--image" in said, said)
 
 
+def who_is_known(work, _):
+    """A registry with TLS and a password, as most are."""
+    there = work / "known"
+    there.mkdir()
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", "-days", "2", "-subj", "/CN=registry", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", there / "key.pem", "-out", there / "cert.pem"],
+                   check=True, capture_output=True)
+    (there / "htpasswd").write_text("fleet:" + crypt.crypt("secret", crypt.mksalt(crypt.METHOD_BLOWFISH, rounds=16)) + "\n")
+    builder = Builder(there, "builder")
+    built = builder.build("app", "one")
+    out = host(there, "host", builder.pub)
+    login = there / "auth.json"
+    with registry(there, f", tls: {{certificate: {there}/cert.pem, key: {there}/key.pem}}", f"auth: {{htpasswd: {{realm: x, path: {there}/htpasswd}}}}\n") as at:
+        status, said = push(builder.out, "app", f"{at}/cloche")
+        check("a certificate that nobody signed is refused", status == 1 and "x509" in said, said)
+        trusts = {"SSL_CERT_FILE": str(there / "cert.pem")}
+        status, said = push(builder.out, "app", f"{at}/cloche", env=trusts)
+        check("who is not known is told how to be", status == 1 and "skopeo login" in said, said)
+        subprocess.run(["skopeo", "login", "--authfile", login, "-u", "fleet", "-p", "secret", at], check=True, capture_output=True, env=os.environ | trusts)
+        known = trusts | {"REGISTRY_AUTH_FILE": str(login)}
+        status, said = push(builder.out, "app", f"{at}/cloche", env=known)
+        equal("who is known puts a template there", status, 0) or print(said)
+        status, said = pull(out, "app", "--store", f"{at}/cloche", env=known)
+        check("… and takes it", status == 0 and files(out / "app/current") == files(built), said)
+        status, said = pull(out, env=trusts)
+        check("who is known no more is told", status == 1 and "skopeo login" in said, said)
+
+
 def main():
     if not shutil.which("skopeo") or not shutil.which("docker-registry"):
         print("SKIP: no skopeo, or no docker-registry")
@@ -303,7 +331,7 @@ def main():
         work = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         work.chmod(0o755)
         at = stack.enter_context(registry(work))
-        for scenario in (there_and_back, tags, a_folder, whom_it_trusts, what_a_store_could_do, a_container_image):
+        for scenario in (there_and_back, tags, a_folder, whom_it_trusts, what_a_store_could_do, a_container_image, who_is_known):
             if not wanted or scenario.__name__ in wanted:
                 begin = time.monotonic()
                 scenario(work, at)
