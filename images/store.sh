@@ -230,7 +230,7 @@ fetch() { # fetch NAME: into $work/layout, and what is here already into $work/b
 unpack() { # unpack NAME: each file, compared with what was signed
     while read -r file sha bytes blob size; do
         [ "$file" != key ] && [ ! -f "$work/build/$file" ] || continue
-        [ "$bytes" -gt 0 ] || bytes=$((FILE_MIB << 20))
+        [ "$bytes" -gt 0 ] || bytes=$(((max_mib < FILE_MIB ? max_mib : FILE_MIB) << 20))
         [ "$bytes" -le $((max_mib << 20)) ] || die "$file of $1 has $((bytes >> 20)) MiB" "allow more by --max-size"
         gzip -dc < "$work/layout/blobs/sha256/$blob" 2> /dev/null | bounded "$bytes" "$work/build/$file" && [ "$(digest "$work/build/$file")" = "$sha" ] ||
             die "$file of $1 is not what its manifest names" "push it again; if that does not help, who writes to $store?"
