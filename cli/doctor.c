@@ -214,27 +214,42 @@ static void check_redis(struct doctor *d)
          "appendfsync always: nothing acknowledged is lost, not even with the power", "");
 }
 
+/* "" = all are there. */
+static void list_missing(const char *const *tools, size_t n_tools, char *text, size_t size)
+{
+    text[0] = '\0';
+    for (size_t i = 0; i < n_tools; i++) {
+        size_t n = strlen(text);
+        if (!in_path(tools[i]))
+            (void)snprintf(text + n, size - n, "%s%s", n ? ", " : "missing: ", tools[i]);
+    }
+}
+
 static void check_programs(struct doctor *d, const struct cli_paths *p)
 {
     static const char *const own[] = {"cloche-scheduler", "cloche-worker", "cloche-guard",
                                       "cloche-vmm",       "cloche-audit",  "cloche-agent"};
     static const char *const tools[] = {"mmdebstrap", "mkfs.erofs", "veritysetup", "cpio",
                                         "depmod",     "openssl",    "xz"};
-    char path[PATH_TEXT], text[256] = "";
+    static const char *const image_tools[] = {"skopeo", "umoci"};
+    char path[PATH_TEXT], text[256];
     for (size_t i = 0; i < CL_COUNT(own); i++) {
         path_join(path, p->bin, own[i]);
         if (access(path, X_OK) < 0)
             note(d, LEVEL_FAIL, own[i], "it is not beside this program",
                  "build the whole project: cmake --build build");
     }
-    for (size_t i = 0; i < CL_COUNT(tools); i++) {
-        size_t n = strlen(text);
-        if (!in_path(tools[i]))
-            (void)snprintf(text + n, sizeof text - n, "%s%s", n ? ", " : "missing: ", tools[i]);
-    }
+    list_missing(tools, CL_COUNT(tools), text, sizeof text);
     note(d, text[0] ? LEVEL_WARN : LEVEL_OK, "template tools", text[0] ? text : "all there",
          "templates cannot be built: apt install mmdebstrap erofs-utils cryptsetup-bin cpio kmod "
          "openssl xz-utils");
+    list_missing(image_tools, CL_COUNT(image_tools), text, sizeof text);
+    size_t n = strlen(text);
+    if (n > 0)
+        (void)snprintf(text + n, sizeof text - n,
+                       "; for templates of them, `template push` and `pull`: apt install "
+                       "--no-install-recommends skopeo umoci");
+    note(d, LEVEL_OK, "container images", n > 0 ? text : "all there", "");
 }
 
 /* --- folders
@@ -274,7 +289,8 @@ static void check_templates(struct doctor *d, const struct cli_paths *p)
     for (size_t i = 0; i < CL_COUNT(names); i++)
         any = any || plan_template_is_built(dir, names[i]);
     (void)snprintf(text, sizeof text, "%s in %s", any ? "built" : "none is built", dir);
-    note(d, any ? LEVEL_OK : LEVEL_WARN, "templates", text, "cloche template build python");
+    note(d, any ? LEVEL_OK : LEVEL_WARN, "templates", text,
+         "cloche template build python; or one that another host built: cloche template pull");
 }
 
 static void check_running(struct doctor *d, const struct cli_paths *p)
