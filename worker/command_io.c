@@ -63,6 +63,8 @@ static void waiting_free(struct waiting *w)
         cl_free(p);
     }
     cl_timer_fini(&w->kick);
+    if (w->exec)
+        exec_release(w->exec);
     if (w->unit)
         unit_release(w->unit);
     cl_free(w);
@@ -145,6 +147,7 @@ static int run_wait(struct commands *c, struct unit *u, const Cloche__V1__ExecCo
     if (waiting_new(c, u, cmd->request, &w, err) < 0)
         return -1;
     w->exec = e;
+    exec_hold(e);
     w->spool_waiter = (struct spool_waiter){.fn = on_spool, .arg = w};
     spool_wait(exec_spool(e), &w->spool_waiter);
     cl_timer_start(&w->kick, 0);

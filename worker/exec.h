@@ -43,6 +43,11 @@ void exec_free(struct exec *exec);
 void exec_abort(struct exec *exec, Cloche__V1__Outcome outcome, Cloche__V1__Reason reason,
                 const char *message);
 
+/* Whoever points to it holds it: one that is held is not forgotten. */
+void exec_hold(struct exec *exec);
+void exec_release(struct exec *exec);
+bool exec_is_held(const struct exec *exec);
+
 const char *exec_id(const struct exec *exec);
 /* Of its stream in the guest. */
 uint64_t exec_guest_stream(const struct exec *exec);

@@ -24,6 +24,7 @@ struct exec {
     struct cl_timer limit;
     uint64_t limit_at_ns; /* when it fires */
     uint64_t rested_ns;   /* that the limit was put off by */
+    unsigned holders;
     bool running;
     bool is_left; /* to the next process */
     uint64_t started_ns, started_wall_ns;
@@ -277,6 +278,22 @@ void exec_abort(struct exec *exec, Cloche__V1__Outcome outcome, Cloche__V1__Reas
     exec->result.reason = reason;
     (void)snprintf(exec->message, sizeof exec->message, "%s", message);
     finish(exec);
+}
+
+void exec_hold(struct exec *e)
+{
+    e->holders++;
+}
+
+void exec_release(struct exec *e)
+{
+    CL_ASSERT(e->holders > 0);
+    e->holders--;
+}
+
+bool exec_is_held(const struct exec *e)
+{
+    return e->holders > 0;
 }
 
 const char *exec_id(const struct exec *exec)

@@ -20,7 +20,7 @@ struct relay {
     Cloche__V1__OpenRelay *what; /* owned */
     struct rpc_call *call;       /* ours until its on_end */
     struct unit *unit;           /* held; NULL once a connection does */
-    struct exec *exec;           /* of the unit; lives while the unit is held */
+    struct exec *exec;           /* of the unit; held */
     struct unit_waiter unit_waiter;
     struct spool_waiter spool_waiter;
     struct cl_timer kick;       /* pumps outside of every callback */
@@ -176,6 +176,7 @@ static void begin_attach(struct relay *r)
                     a->exec_id[0] ? "no such exec in this sandbox" : "the job never started");
         return;
     }
+    exec_hold(r->exec);
     cl_list_unlink(&r->unit_waiter.link);
     r->at[SPOOL_STDOUT] = a->stdout_offset;
     r->at[SPOOL_STDERR] = a->stderr_offset;
@@ -276,6 +277,7 @@ static void begin_stdin(struct relay *r)
         finish_with(r, CL_E_NOTFOUND, "no such exec in this sandbox");
         return;
     }
+    exec_hold(r->exec);
     cl_list_unlink(&r->unit_waiter.link);
     pace(r, false);
     exec_set_stdin_room(r->exec, on_room, r);
@@ -673,6 +675,8 @@ static void on_end(struct rpc_call *call, const struct cl_err *status, void *arg
         exec_set_stdin_room(r->exec, NULL, NULL);
     cl_list_unlink(&r->unit_waiter.link);
     cl_list_unlink(&r->spool_waiter.link);
+    if (r->exec)
+        exec_release(r->exec);
     if (r->file)
         guest_stream_forget(r->file, "the client left");
     cell_free(r->cell);

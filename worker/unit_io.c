@@ -631,7 +631,7 @@ static void drop_oldest_exec(struct unit *u)
 {
     CL_LIST_FOREACH (node, &u->execs) {
         struct exec_slot *slot = CL_LIST_ENTRY(node, struct exec_slot, link);
-        if (exec_is_running(slot->exec) || is_attended(u))
+        if (exec_is_running(slot->exec) || exec_is_held(slot->exec))
             continue;
         free_slot(slot);
         u->n_execs--;
