@@ -1,10 +1,12 @@
 /* e2b/box.c - see e2b/box_priv.h. */
 #include "e2b/box_priv.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "cloche/v1/port.pb-c.h"
 #include "e2b/labels.h"
+#include "e2b/place.h"
 
 void e2b_box_fail_unknown(struct e2b_call *c)
 {
@@ -40,18 +42,57 @@ const Cloche__V1__Sandbox *e2b_box_living(struct e2b_call *c, const ProtobufCMes
 /* --- what it is answered with -------------------------------------------------------------------
  */
 
+const char *e2b_box_template(const Cloche__V1__Sandbox *m)
+{
+    for (size_t i = 0; i < m->n_labels; i++) {
+        if (strcmp(m->labels[i]->key, E2B_LABEL_TEMPLATE) == 0)
+            return m->labels[i]->value;
+    }
+    return m->template_;
+}
+
+int e2b_box_grant(const struct e2b_call *c, const char *sandbox, const struct e2b_place *place,
+                  const char *env, struct e2b_grant *ret_grant, struct cl_err *err)
+{
+    char *both = NULL;
+    json_t *all = NULL, *more = NULL;
+    int rc = 0;
+    if (place->env[0] && env[0]) {
+        if (mcp_json_parse(place->env, strlen(place->env), &all, err) < 0 ||
+            mcp_json_parse(env, strlen(env), &more, err) < 0)
+            rc = -1;
+        else if (json_object_update(all, more) < 0 || !(both = json_dumps(all, JSON_COMPACT)))
+            rc = cl_fail(err, CL_E_NOMEM, 0, "environment");
+    }
+    if (rc == 0)
+        rc = e2b_grant_make(sandbox, c->grant->credential,
+                            both     ? both
+                            : env[0] ? env
+                                     : place->env,
+                            ret_grant, err);
+    if (rc == 0)
+        rc = e2b_grant_set_place(ret_grant, place->user, place->cwd, err);
+    json_decref(all);
+    json_decref(more);
+    free(both);
+    return rc;
+}
+
 json_t *e2b_box_answer(struct e2b_call *c, const Cloche__V1__Sandbox *m, const char *env,
                        struct cl_err *err)
 {
     struct e2b_grant grant;
+    struct e2b_place place;
     char token[E2B_TOKEN_MAX];
-    if (e2b_grant_make(m->id, c->grant->credential, env, &grant, err) < 0 ||
+    const char *template_ = e2b_box_template(m);
+    e2b_place_read(m->labels, m->n_labels, &place);
+    if (e2b_box_grant(c, m->id, &place, env, &grant, err) < 0 ||
         e2b_token_seal(c->server->conf.secret, &grant, token, err) < 0)
         return NULL;
     json_t *answer =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "templateID", m->template_, "sandboxID",
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "templateID", template_, "sandboxID",
                   m->id, "clientID", E2B_CLIENT_ID, "envdVersion", E2B_ENVD_VERSION,
-                  "envdAccessToken", token, "trafficAccessToken", token, "alias", m->template_);
+                  "envdAccessToken", token, "trafficAccessToken", token, "alias", template_);
     if (!answer)
         (void)cl_fail(err, CL_E_NOMEM, 0, "sandbox %s", m->id);
     else

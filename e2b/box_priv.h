@@ -21,6 +21,12 @@ const Cloche__V1__Sandbox *e2b_box_living(struct e2b_call *c, const ProtobufCMes
 /* Ends the call. */
 void e2b_box_fail_unknown(struct e2b_call *c);
 
+/* The template's name: of a built one its own, not that of its base. */
+const char *e2b_box_template(const Cloche__V1__Sandbox *m);
+/* The caller's, for that sandbox and place; `env` (JSON, "" = none) goes before the place's. */
+struct e2b_place;
+int e2b_box_grant(const struct e2b_call *c, const char *sandbox, const struct e2b_place *place,
+                  const char *env, struct e2b_grant *ret_grant, struct cl_err *err) CL_MUST;
 /* What E2B's API calls a Sandbox: with keys to envd and to the ports, and `env` (JSON, "" = none)
  * in them.  Its domain holds no link.  NULL: err says why. */
 json_t *e2b_box_answer(struct e2b_call *c, const Cloche__V1__Sandbox *m, const char *env,

@@ -398,7 +398,7 @@ static int take_user(struct e2b_call *c, struct cl_err *err)
     char named[64] = "";
     uint8_t name[96] = "";
     const char *basic = c->in.authorization;
-    c->user = users[0];
+    c->user = strcmp(c->grant->user, users[1]) == 0 ? users[1] : users[0];
     if (e2b_query_get(c->in.query, "username", named, sizeof named) < 0)
         return cl_fail(err, CL_E_INVALID, 0, "username is malformed");
     if (!named[0] && basic && strncasecmp(basic, "Basic ", 6) == 0 && strlen(basic + 6) < 88) {
@@ -450,6 +450,7 @@ int e2b_call_new(struct e2b_server *s, const struct e2b_request *in,
     c->transport = transport;
     c->arg = arg;
     c->in = *in;
+    c->id = c->ids.id;
     (void)traceparent_read(in->traceparent, c->trace);
     c->grant = grant;
     cl_list_push(&s->calls, &c->link);
@@ -462,7 +463,7 @@ void e2b_call_run(struct e2b_call *c)
 {
     struct cl_err err = {0};
     bool other = false;
-    c->route = e2b_route_find(c->in.verb, c->in.path, c->id, &other);
+    c->route = e2b_route_find(c->in.verb, c->in.path, &c->ids, &other);
     if (!c->route) {
         e2b_reply(c, other ? 405 : 404,
                   json_pack("{s:i, s:s}", "code", other ? 405 : 404, "message", "no such call"));
@@ -501,11 +502,12 @@ void *e2b_work_new(struct e2b_call *c, size_t size, void (*work_free)(void *work
 int e2b_path(const struct e2b_call *c, const char *path, char *out, size_t size)
 {
     const char *home = strcmp(c->user, "root") == 0 ? "/root" : "/home/user";
+    const char *base = c->grant->cwd[0] ? c->grant->cwd : home;
     int n = path[0] == '/' ? snprintf(out, size, "%s", path) : 0;
     if (path[0] == '~' && (path[1] == '/' || !path[1]))
         n = snprintf(out, size, "%s%s", home, path + 1);
     else if (path[0] != '/')
-        n = snprintf(out, size, "%s%s%s", home, path[0] ? "/" : "", path);
+        n = snprintf(out, size, "%s%s%s", base, path[0] ? "/" : "", path);
     return n > 0 && (size_t)n < size ? 0 : -1;
 }
 
@@ -578,6 +580,7 @@ int e2b_server_new(const struct e2b_server_conf *conf, struct e2b_server **ret_s
     s->conf = *conf;
     cl_list_init(&s->calls);
     cl_list_init(&s->watchers);
+    cl_list_init(&s->builds);
     *ret_server = s;
     return 0;
 }
@@ -589,6 +592,7 @@ void e2b_server_free(struct e2b_server *s)
     CL_LIST_FOREACH (it, &s->calls)
         die(CL_LIST_ENTRY(it, struct e2b_call, link));
     e2b_watchers_free(s);
+    e2b_builds_free(s);
     OPENSSL_cleanse(s->conf.secret, sizeof s->conf.secret);
     cl_free(s);
 }

@@ -39,6 +39,8 @@ struct e2b_server {
     struct cl_list calls;
     size_t n_calls;
     struct cl_list watchers; /* of watch.c */
+    struct cl_list builds;   /* of builds.c */
+    size_t n_builds;
 };
 
 struct e2b_call {
@@ -49,19 +51,23 @@ struct e2b_call {
     void *arg;
     struct e2b_request in;
     const struct e2b_route *route;
-    char id[E2B_ID_MAX];          /* of the path */
+    struct e2b_ids ids;           /* of the path */
+    char *id;                     /* the first of them */
     struct e2b_grant *grant;      /* owned; its sandbox is "" on the control plane */
     const char *user;             /* in the guest: static */
+    char tenant[E2B_ID_MAX];      /* once it was asked for (builds.c) */
     char trace[TRACEPARENT_TEXT]; /* of all that it asks; "" = none */
     json_t *body;                 /* owned; NULL = none */
     struct cl_list asks;
     size_t n_asks;
-    struct rpc_call *paused; /* the channel's: not read until the client has */
-    struct cl_timer timer;   /* keeps a stream alive, or looks whether it can be read on */
-    uint64_t keepalive_ns;   /* 0 = none */
-    e2b_run_fn *beat;        /* every so often, while a stream is quiet */
-    e2b_run_fn *after;       /* once, then NULL */
-    e2b_run_fn *left;        /* the client has: undo what nobody knows of; must not end the call */
+    struct rpc_call *paused;   /* the channel's: not read until the client has */
+    struct cl_timer timer;     /* keeps a stream alive, or looks whether it can be read on */
+    uint64_t keepalive_ns;     /* 0 = none */
+    e2b_run_fn *beat;          /* every so often, while a stream is quiet */
+    e2b_run_fn *after;         /* once, then NULL */
+    struct e2b_origin *origin; /* borrowed: what is looked for (origin.h) */
+    e2b_run_fn *found;         /* … and then? */
+    e2b_run_fn *left; /* the client has: undo what nobody knows of; must not end the call */
     bool is_streaming;
     bool wants_body; /* of an upload: on_body() or on_body_end() may be next */
     size_t (*on_body)(struct e2b_call *c, const void *data, size_t n);
@@ -173,6 +179,9 @@ e2b_run_fn e2b_not_there, e2b_health;
 e2b_run_fn e2b_sandbox_create, e2b_sandbox_list, e2b_sandbox_get, e2b_sandbox_kill,
     e2b_sandbox_timeout, e2b_sandbox_connect, e2b_sandbox_pause, e2b_sandbox_resume,
     e2b_sandbox_fork, e2b_sandbox_metrics;
+e2b_run_fn e2b_template_request, e2b_template_upload_link, e2b_template_upload, e2b_template_build,
+    e2b_template_status, e2b_template_exists;
+void e2b_builds_free(struct e2b_server *s);
 e2b_run_fn e2b_snapshot_create, e2b_snapshot_list, e2b_snapshot_delete;
 e2b_run_fn e2b_process_start, e2b_process_connect, e2b_process_list, e2b_process_signal,
     e2b_process_input, e2b_process_close, e2b_process_update;
@@ -180,6 +189,8 @@ e2b_run_fn e2b_folder_stat, e2b_folder_list, e2b_folder_make, e2b_folder_move, e
 e2b_run_fn e2b_folder_watch, e2b_watcher_create, e2b_watcher_events, e2b_watcher_remove;
 void e2b_watchers_free(struct e2b_server *s);
 e2b_run_fn e2b_file_read, e2b_file_write;
+/* Take the call's body, which is no form, as the file at `path` of the sandbox of its grant. */
+void e2b_file_take(struct e2b_call *c, const char *path);
 e2b_run_fn e2b_code_run, e2b_context_list, e2b_context_create, e2b_context_delete,
     e2b_context_restart;
 

@@ -317,7 +317,8 @@ void e2b_context_create(struct e2b_call *c)
     struct cl_err err = {0};
     struct e2b_env env;
     m.sandbox_id = c->grant->sandbox;
-    m.cwd = e2b_pb(e2b_text(c, "cwd"));
+    const char *cwd = e2b_text(c, "cwd");
+    m.cwd = e2b_pb(cwd && cwd[0] ? cwd : c->grant->cwd);
     m.language = language_of(e2b_text(c, "language"));
     if (!m.language) {
         fail_language(c);

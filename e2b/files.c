@@ -263,6 +263,25 @@ static void take_too_long(struct e2b_call *c)
     e2b_fail(c, &err);
 }
 
+void e2b_file_take(struct e2b_call *c, const char *path)
+{
+    struct cl_err err = {0};
+    struct transfer *w = e2b_work_new(c, sizeof *w, transfer_free);
+    if (!w)
+        return;
+    w->written = json_array();
+    (void)snprintf(w->path, sizeof w->path, "%s", path);
+    c->on_body = take_plain;
+    c->on_body_end = commit;
+    e2b_after(c, TRANSFER_S * CL_NS_PER_S, take_too_long);
+    if (c->in.content_encoding &&
+        cl_fail(&err, CL_E_INVALID, 0, "Content-Encoding '%.40s': send it plain",
+                c->in.content_encoding) < 0)
+        e2b_fail(c, &err);
+    else
+        begin_file(c);
+}
+
 void e2b_file_write(struct e2b_call *c)
 {
     struct cl_err err = {0};

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/id.h"
+#include "e2b/place.h"
 
 static const char plain[] = "abcdefghijklmnopqrstuvwxyz0123456789";
 
@@ -51,5 +52,5 @@ bool e2b_label_name(const char *key, char name[static E2B_LABEL_KEY])
 bool e2b_label_goes_on(const char *key)
 {
     char name[E2B_LABEL_KEY];
-    return strcmp(key, E2B_LABEL_PRIVATE) == 0 || e2b_label_name(key, name);
+    return strcmp(key, E2B_LABEL_PRIVATE) == 0 || e2b_place_has(key) || e2b_label_name(key, name);
 }

@@ -208,7 +208,8 @@ static int ask_start(struct e2b_call *c, Cloche__V1__Command *command, struct cl
         return -1;
     command->env = env.list;
     command->n_env = env.n;
-    command->cwd = e2b_pb(mcp_json_text(process, "cwd"));
+    const char *cwd = mcp_json_text(process, "cwd");
+    command->cwd = e2b_pb(cwd && cwd[0] ? cwd : c->grant->cwd);
     command->user = e2b_pb(c->user);
     command->timeout_ns = e2b_limit_ns(c);
     w->is_pty = read_size(json_object_get(c->body, "pty"), &size);

@@ -21,6 +21,15 @@ static const struct e2b_route routes[] = {
     {E2B_POST, "/sandboxes/*/fork", PLANE_CONTROL, e2b_sandbox_fork},
     {E2B_POST, "/sandboxes/*/snapshots", PLANE_CONTROL, e2b_snapshot_create},
     {E2B_GET, "/snapshots", PLANE_CONTROL, e2b_snapshot_list},
+    {E2B_POST, "/v3/templates", PLANE_CONTROL, e2b_template_request},
+    {E2B_GET, "/templates/*/files/*", PLANE_CONTROL, e2b_template_upload_link},
+    {E2B_PUT, "/templates/*/files/*", PLANE_UPLOAD, e2b_template_upload},
+    {E2B_POST, "/v2/templates/*/builds/*", PLANE_CONTROL, e2b_template_build},
+    {E2B_GET, "/templates/*/builds/*/status", PLANE_CONTROL, e2b_template_status},
+    {E2B_GET, "/templates/aliases/*", PLANE_CONTROL, e2b_template_exists},
+    {E2B_POST, "/templates/tags", PLANE_CONTROL, e2b_not_there},
+    {E2B_DELETE, "/templates/tags", PLANE_CONTROL, e2b_not_there},
+    {E2B_GET, "/templates/*/tags", PLANE_CONTROL, e2b_not_there},
     {E2B_DELETE, "/templates/*", PLANE_CONTROL, e2b_snapshot_delete},
     {E2B_PUT, "/sandboxes/*/network", PLANE_CONTROL, e2b_not_there},
     {E2B_GET, "/sandboxes/*/metrics", PLANE_CONTROL, e2b_sandbox_metrics},
@@ -51,52 +60,65 @@ static const struct e2b_route routes[] = {
     {E2B_POST, "/contexts/*/restart", PLANE_CODE, e2b_context_restart},
 };
 
-/* Does the path fit?  Ids are what names are made of, or they are nobody's. */
-static bool fits(const char *pattern, const char *path, char id[static E2B_ID_MAX])
+/* The segment at `path`: its length; 0 = it is no id.  Ids are what names are made of, or they are
+ * nobody's. */
+static size_t take_id(const char *path, char id[static E2B_ID_MAX])
 {
-    id[0] = '\0';
-    while (*pattern && *pattern != '*') {
-        if (*pattern++ != *path++)
-            return false;
-    }
-    if (!*pattern)
-        return !*path;
     size_t n = strcspn(path, "/");
     if (n == 0 || n >= E2B_ID_MAX || path[0] == '.' ||
         strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") < n)
-        return false;
+        return 0;
     memcpy(id, path, n);
     id[n] = '\0';
-    return strcmp(pattern + 1, path + n) == 0;
+    return n;
+}
+
+static bool fits(const char *pattern, const char *path, struct e2b_ids *ids)
+{
+    char *id = ids->id;
+    ids->id[0] = ids->below[0] = '\0';
+    for (; *pattern; pattern++) {
+        if (*pattern != '*') {
+            if (*pattern != *path++)
+                return false;
+            continue;
+        }
+        size_t n = take_id(path, id);
+        if (n == 0)
+            return false;
+        path += n;
+        id = ids->below;
+    }
+    return !*path;
 }
 
 const struct e2b_route *e2b_route_find(enum e2b_verb verb, const char *path,
-                                       char id[static E2B_ID_MAX], bool *ret_other)
+                                       struct e2b_ids *ret_ids, bool *ret_other)
 {
     *ret_other = false;
     for (size_t i = 0; i < CL_COUNT(routes); i++) {
-        if (!fits(routes[i].pattern, path, id))
+        if (!fits(routes[i].pattern, path, ret_ids))
             continue;
         if (routes[i].verb == verb)
             return &routes[i];
         *ret_other = true;
     }
-    id[0] = '\0';
+    ret_ids->id[0] = ret_ids->below[0] = '\0';
     return NULL;
 }
 
 bool e2b_serves(const char *path)
 {
-    char id[E2B_ID_MAX];
+    struct e2b_ids ids;
     bool other;
-    return e2b_route_find(E2B_OTHER_VERB, path, id, &other) || other;
+    return e2b_route_find(E2B_OTHER_VERB, path, &ids, &other) || other;
 }
 
 bool e2b_streams_body(enum e2b_verb verb, const char *path)
 {
-    char id[E2B_ID_MAX];
+    struct e2b_ids ids;
     bool other;
-    const struct e2b_route *r = e2b_route_find(verb, path, id, &other);
+    const struct e2b_route *r = e2b_route_find(verb, path, &ids, &other);
     return r && r->plane == PLANE_UPLOAD;
 }
 

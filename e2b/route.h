@@ -12,7 +12,7 @@
 
 #include "e2b/server.h"
 
-enum { E2B_ID_MAX = 64 };
+enum { E2B_ID_MAX = 80 /* a digest in hexadecimal, too */ };
 
 /* Of which surface; each says errors in its own way. */
 enum e2b_plane {
@@ -29,15 +29,19 @@ typedef void e2b_run_fn(struct e2b_call *c);
 
 struct e2b_route {
     enum e2b_verb verb;
-    const char *pattern; /* "*" stands for one segment, which is an id */
+    const char *pattern; /* "*" stands for one segment, which is an id; at most two */
     enum e2b_plane plane;
     e2b_run_fn *run;
 };
 
-/* The table; NULL: nothing, and *ret_other says whether another verb has something there.  `id`
- * gets the segment of "*", or "". */
+/* The segments of each "*", or "". */
+struct e2b_ids {
+    char id[E2B_ID_MAX], below[E2B_ID_MAX];
+};
+
+/* The table; NULL: nothing, and *ret_other says whether another verb has something there. */
 const struct e2b_route *e2b_route_find(enum e2b_verb verb, const char *path,
-                                       char id[static E2B_ID_MAX], bool *ret_other);
+                                       struct e2b_ids *ret_ids, bool *ret_other);
 
 /* A parameter of a query, decoded.  1; 0: it is not there; -1: it is malformed, holds NUL, or has
  * no room in `out`.  `query` may be NULL. */

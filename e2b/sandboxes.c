@@ -5,13 +5,12 @@
 
 #include "base/mem.h"
 #include "cloche/v1/port.pb-c.h"
-#include "cloche/v1/template.pb-c.h"
 #include "e2b/box_priv.h"
 #include "e2b/labels.h"
 #include "e2b/network.h"
+#include "e2b/origin.h"
 #include "e2b/page.h"
 #include "e2b/pause.h"
-#include "e2b/snapshot.h"
 
 enum {
     CREATE_S = 120, /* a template that is not warm may have to boot */
@@ -23,14 +22,6 @@ enum {
 
 /* --- what a sandbox is --------------------------------------------------------------------------
  */
-
-/* E2B's two templates; any other name is one of Cloche's own. */
-static const char *template_of(const struct e2b_call *c, const char *name)
-{
-    if (strcmp(name, "base") == 0)
-        return c->server->conf.template_name;
-    return strcmp(name, "code-interpreter-v1") == 0 ? "code" : name;
-}
 
 static void set_time(json_t *o, const char *name, const Cloche__V1__Time *time)
 {
@@ -59,10 +50,11 @@ static bool is_paused(const Cloche__V1__Sandbox *m)
 
 static json_t *detail_of(const Cloche__V1__Sandbox *m)
 {
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s}", "templateID", m->template_, "sandboxID",
-                          m->id, "clientID", E2B_CLIENT_ID, "envdVersion", E2B_ENVD_VERSION,
-                          "state", is_paused(m) ? "paused" : "running");
-    mcp_json_set(o, "alias", json_string(m->template_));
+    const char *template_ = e2b_box_template(m);
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s}", "templateID", template_, "sandboxID", m->id,
+                          "clientID", E2B_CLIENT_ID, "envdVersion", E2B_ENVD_VERSION, "state",
+                          is_paused(m) ? "paused" : "running");
+    mcp_json_set(o, "alias", json_string(template_));
     mcp_json_set(o, "cpuCount", json_integer(m->resources ? m->resources->vcpus : 0));
     mcp_json_set(o, "memoryMB", json_integer(m->resources ? m->resources->memory_mib : 0));
     mcp_json_set(o, "diskSizeMB", json_integer(m->resources ? m->resources->disk_mib : 0));
@@ -135,17 +127,10 @@ static void answer_with_token(struct e2b_call *c, int status, const Cloche__V1__
 /* --- create -------------------------------------------------------------------------------------
  */
 
-/* What it begins with. */
-enum origin {
-    OF_TEMPLATE,
-    OF_SNAPSHOT,
-    OF_EITHER, /* no template that is ready has the name: a snapshot, or else a template */
-};
-
 struct creation {
-    char *env;        /* owned by jansson: environment of every command, in the token */
-    const char *name; /* borrowed: the body's */
-    enum origin of;
+    char *env; /* owned by jansson: environment of every command, in the token */
+    struct e2b_origin origin;
+    struct e2b_place_labels place;
 };
 
 static void creation_free(void *obj)
@@ -155,25 +140,18 @@ static void creation_free(void *obj)
     cl_free(w);
 }
 
-static void create(struct e2b_call *c);
-
-/* What is no snapshot either is refused as a template. */
 static void on_created(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
-    struct creation *w = c->work;
-    if (err && err->code == CL_E_NOTFOUND && w->of == OF_EITHER) {
-        w->of = OF_TEMPLATE;
-        create(c);
-    } else if (err) {
+    const struct creation *w = c->work;
+    if (err)
         e2b_fail(c, err);
-    } else {
+    else
         answer_with_token(c, 201, ((const Cloche__V1__CreateResponse *)reply)->sandbox,
                           w->env ? w->env : "");
-    }
 }
 
 struct label_list {
-    Cloche__V1__Label labels[METADATA_MAX], *list[METADATA_MAX];
+    Cloche__V1__Label labels[METADATA_MAX], *list[METADATA_MAX + E2B_PLACE_LABELS];
     char keys[METADATA_MAX][E2B_LABEL_KEY];
     size_t n;
 };
@@ -256,16 +234,22 @@ static int read_wishes(const json_t *body, struct wishes *ret, struct cl_err *er
     return 0;
 }
 
+/* How commands run there, for whoever sees the sandbox later. */
+static void add_place(struct creation *w, struct label_list *l)
+{
+    e2b_place_write(&w->origin.place, &w->place);
+    for (size_t i = 0; i < w->place.n; i++)
+        l->list[l->n++] = w->place.list[i];
+}
+
 static void ask_create(struct e2b_call *c, struct wishes *wishes)
 {
     static const struct e2b_method create_box =
         E2B_RPC("SandboxService", "Create", create_response);
-    const struct creation *w = c->work;
+    struct creation *w = c->work;
     Cloche__V1__CreateRequest m = CLOCHE__V1__CREATE_REQUEST__INIT;
-    if (w->of == OF_TEMPLATE)
-        m.template_ = e2b_pb(template_of(c, w->name));
-    else
-        m.snapshot = e2b_pb(w->name);
+    m.template_ = w->origin.template_;
+    m.snapshot = w->origin.snapshot;
     m.ttl_ns = mcp_json_u64(c->body, "timeout", TIMEOUT_DEFAULT_S) * CL_NS_PER_S;
     m.labels = wishes->labels.list;
     m.n_labels = wishes->labels.n;
@@ -287,60 +271,49 @@ static void create(struct e2b_call *c)
 {
     struct cl_err err = {0};
     struct wishes wishes;
-    if (read_wishes(c->body, &wishes, &err) < 0)
+    if (read_wishes(c->body, &wishes, &err) < 0) {
         e2b_fail(c, &err);
-    else
-        ask_create(c, &wishes);
+        return;
+    }
+    add_place(c->work, &wishes.labels);
+    ask_create(c, &wishes);
 }
 
-static void on_template(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
+static int read_env(const struct e2b_call *c, struct creation *w, struct cl_err *err)
 {
-    struct creation *w = c->work;
-    (void)reply;
-    w->of = err && err->code == CL_E_NOTFOUND ? OF_EITHER : OF_TEMPLATE;
-    create(c);
-}
-
-/* Asked before, not learnt from a Create that fails for want of a template. */
-static void ask_template(struct e2b_call *c, const char *name)
-{
-    static const struct e2b_method get =
-        E2B_RPC("TemplateService", "Get", template_service_get_response);
-    Cloche__V1__TemplateServiceGetRequest m = CLOCHE__V1__TEMPLATE_SERVICE_GET_REQUEST__INIT;
-    m.name = e2b_pb(name);
-    (void)!e2b_ask(c, &(struct e2b_ask){.method = &get, .request = &m.base, .on_end = on_template},
-                   NULL);
-}
-
-static int read_creation(const struct e2b_call *c, struct creation *w, struct cl_err *err)
-{
-    struct e2b_grant fits;
     const json_t *env = json_object_get(c->body, "envVars");
-    w->name = e2b_text(c, "templateID");
-    if (!w->name || !w->name[0])
-        return cl_fail(err, CL_E_INVALID, 0, "templateID is missing");
     if (e2b_env_check(env, err) < 0)
         return -1;
-    if (json_object_size(env) > 0)
-        w->env = json_dumps(env, JSON_COMPACT);
-    return w->env ? e2b_grant_make("", c->grant->credential, w->env, &fits, err) : 0;
+    if (json_object_size(env) > 0 && !(w->env = json_dumps(env, JSON_COMPACT)))
+        return cl_fail(err, CL_E_NOMEM, 0, "environment");
+    return 0;
+}
+
+/* Said before there is a sandbox whose token cannot be made. */
+static void check_and_create(struct e2b_call *c)
+{
+    struct creation *w = c->work;
+    struct e2b_grant fits;
+    struct cl_err err = {0};
+    if (e2b_box_grant(c, "", &w->origin.place, w->env ? w->env : "", &fits, &err) < 0)
+        e2b_fail(c, &err);
+    else
+        create(c);
 }
 
 void e2b_sandbox_create(struct e2b_call *c)
 {
     struct cl_err err = {0};
+    const char *name = e2b_text(c, "templateID");
     struct creation *w = e2b_work_new(c, sizeof *w, creation_free);
     if (!w)
         return;
-    if (read_creation(c, w, &err) < 0) {
+    if (!name || !name[0])
+        (void)e2b_fail_invalid(c, "templateID is missing");
+    else if (read_env(c, w, &err) < 0)
         e2b_fail(c, &err);
-        return;
-    }
-    w->of = e2b_snapshot_is_meant(w->name) ? OF_SNAPSHOT : OF_TEMPLATE;
-    if (w->of == OF_TEMPLATE && template_of(c, w->name) == w->name)
-        ask_template(c, w->name);
     else
-        create(c);
+        e2b_origin_find(c, name, &w->origin, check_and_create);
 }
 
 /* --- get, kill, timeout ------------------------------------------------------------------------
@@ -586,6 +559,16 @@ static int read_list(const struct e2b_call *c, struct listing *w, struct cl_err 
     return has ? add_filter(&w->labels, w->filter, err) : 0;
 }
 
+/* Nobody made it himself. */
+static bool is_of_build(const Cloche__V1__Sandbox *m)
+{
+    for (size_t i = 0; i < m->n_labels; i++) {
+        if (strcmp(m->labels[i]->key, E2B_LABEL_BUILD) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void ask_page(struct e2b_call *c);
 
 /* The scheduler's pages are of all states: go on until one of ours is full. */
@@ -600,6 +583,8 @@ static void on_listed(struct e2b_call *c, const ProtobufCMessage *reply, const s
     }
     for (size_t i = 0; i < m->n_sandboxes; i++) {
         const Cloche__V1__Sandbox *box = m->sandboxes[i];
+        if (is_of_build(box))
+            continue;
         if (w->states & (is_paused(box) ? E2B_PAUSED : E2B_RUNNING))
             e2b_page_add(&w->page, detail_of(box));
     }

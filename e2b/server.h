@@ -33,6 +33,7 @@ struct e2b_server_conf {
     struct rpc_pool *pool;
     uint8_t secret[E2B_SECRET];
     const char *template_name; /* what E2B calls "base" */
+    bool is_https;             /* clients reach us so */
     const char *ports;         /* names PORT-SANDBOX behind it lead to ports; NULL = none does */
 };
 
@@ -54,6 +55,7 @@ struct e2b_request {
     enum e2b_verb verb;
     const char *path;
     const char *query;         /* behind the '?', as it came */
+    const char *host;          /* the gateway's, as the client knows it */
     const char *api_key;       /* X-API-Key */
     const char *authorization; /* a bearer; of envd: Basic, whose name is the user in the guest */
     const char *access_token;  /* X-Access-Token, or E2B-Traffic-Access-Token */

@@ -6,6 +6,7 @@
 #include "cloche/v1/snapshot.pb-c.h"
 #include "e2b/box_priv.h"
 #include "e2b/page.h"
+#include "e2b/place.h"
 #include "e2b/snapshot.h"
 
 enum { SNAPSHOT_S = 120 /* all of its memory is written */ };
@@ -40,21 +41,26 @@ static void on_made(struct e2b_call *c, const ProtobufCMessage *reply, const str
                   info_of(((const Cloche__V1__SnapshotServiceCreateResponse *)reply)->snapshot));
 }
 
-/* In E2B a name that exists gets the new build. */
-void e2b_snapshot_create(struct e2b_call *c)
+/* In E2B a name that exists gets the new build.  How commands run in a sandbox of a built template
+ * goes on to what begins with its snapshot. */
+static void ask_create(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
     static const struct e2b_method create =
         E2B_RPC("SnapshotService", "Create", snapshot_service_create_response);
     Cloche__V1__SnapshotServiceCreateRequest m = CLOCHE__V1__SNAPSHOT_SERVICE_CREATE_REQUEST__INIT;
+    const Cloche__V1__Sandbox *box = e2b_box_living(c, reply, err);
+    struct e2b_place place;
+    struct e2b_place_labels labels;
     const char *name;
-    struct cl_err err = {0};
-    if (e2b_snapshot_read(c->body, &name, &err) < 0) {
-        e2b_fail(c, &err);
+    if (!box || e2b_snapshot_read(c->body, &name, NULL) < 0)
         return;
-    }
+    e2b_place_read(box->labels, box->n_labels, &place);
+    e2b_place_write(&place, &labels);
     m.sandbox_id = c->id;
     m.name = e2b_pb(name);
     m.replace = true;
+    m.labels = labels.list;
+    m.n_labels = labels.n;
     m.idempotency_key = e2b_pb(c->in.idempotency_key);
     (void)!e2b_ask(c,
                    &(struct e2b_ask){.method = &create,
@@ -62,6 +68,16 @@ void e2b_snapshot_create(struct e2b_call *c)
                                      .timeout_ns = SNAPSHOT_S * CL_NS_PER_S,
                                      .on_end = on_made},
                    NULL);
+}
+
+void e2b_snapshot_create(struct e2b_call *c)
+{
+    const char *name;
+    struct cl_err err = {0};
+    if (e2b_snapshot_read(c->body, &name, &err) < 0)
+        e2b_fail(c, &err);
+    else
+        e2b_box_get(c, ask_create);
 }
 
 /* --- delete -------------------------------------------------------------------------------------

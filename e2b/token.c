@@ -14,25 +14,49 @@ enum { NONCE = 12, TAG = 16, KEY = 32 };
 #define PREFIX "cle2b_"
 #define LABEL "cloche e2b token 1"
 
-/* sandbox NUL credential NUL environment */
+/* sandbox NUL, and the grant's text */
 enum { SEALED_MAX = CL_ID_MAX + E2B_PLAIN_MAX };
 _Static_assert(sizeof PREFIX + 4 * ((SEALED_MAX + NONCE + TAG + 2) / 3) <= E2B_TOKEN_MAX,
                "a token has room");
+
+static int fail_size(size_t n, struct cl_err *err)
+{
+    return cl_fail(err, CL_E_TOOBIG, 0,
+                   "credential and envVars have %zu bytes; at most %d: give variables to the "
+                   "commands that need them",
+                   n, E2B_PLAIN_MAX);
+}
 
 int e2b_grant_make(const char *sandbox, const char *credential, const char *env,
                    struct e2b_grant *ret_grant, struct cl_err *err)
 {
     size_t n = strlen(credential) + 1, m = strlen(env) + 1;
     if (n + m > E2B_PLAIN_MAX)
-        return cl_fail(err, CL_E_TOOBIG, 0,
-                       "credential and envVars have %zu bytes; at most %d: give variables to the "
-                       "commands that need them",
-                       n + m, E2B_PLAIN_MAX);
+        return fail_size(n + m, err);
     (void)snprintf(ret_grant->sandbox, sizeof ret_grant->sandbox, "%s", sandbox);
     memcpy(ret_grant->text, credential, n);
     memcpy(ret_grant->text + n, env, m);
+    ret_grant->n = n + m;
     ret_grant->credential = ret_grant->text;
     ret_grant->env = ret_grant->text + n;
+    ret_grant->user = ret_grant->cwd = "";
+    return 0;
+}
+
+int e2b_grant_set_place(struct e2b_grant *grant, const char *user, const char *cwd,
+                        struct cl_err *err)
+{
+    size_t n = strlen(user) + 1, m = strlen(cwd) + 1;
+    char *to = grant->text + grant->n;
+    if (n + m == 2)
+        return 0;
+    if (grant->n + n + m > E2B_PLAIN_MAX)
+        return fail_size(grant->n + n + m, err);
+    memcpy(to, user, n);
+    memcpy(to + n, cwd, m);
+    grant->n += n + m;
+    grant->user = to;
+    grant->cwd = to + n;
     return 0;
 }
 
@@ -78,10 +102,9 @@ int e2b_token_seal(const uint8_t secret[static E2B_SECRET], const struct e2b_gra
                    char token[static E2B_TOKEN_MAX], struct cl_err *err)
 {
     uint8_t key[KEY], plain[SEALED_MAX], bytes[NONCE + SEALED_MAX + TAG];
-    size_t id_n = strlen(grant->sandbox) + 1;
-    size_t text_n = (size_t)(grant->env - grant->text) + strlen(grant->env) + 1, n = id_n + text_n;
+    size_t id_n = strlen(grant->sandbox) + 1, n = id_n + grant->n;
     memcpy(plain, grant->sandbox, id_n);
-    memcpy(plain + id_n, grant->text, text_n);
+    memcpy(plain + id_n, grant->text, grant->n);
     derive(secret, key);
     cl_random(bytes, NONCE);
     int rc = encrypt(key, bytes, plain, n, bytes + NONCE, bytes + NONCE + n);
@@ -94,22 +117,43 @@ int e2b_token_seal(const uint8_t secret[static E2B_SECRET], const struct e2b_gra
     return 0;
 }
 
-/* Three texts, one behind the other, the last one ending with the bytes. */
+enum { TEXTS = 4 };
+
+/* Where each of the texts begins that fill text[0..n), the last one ending with it: how many they
+ * are; 0: they do not, or are more. */
+static size_t find_texts(const char *text, size_t n, const char *ret[static TEXTS])
+{
+    size_t found = 0;
+    for (const char *at = text, *end = text + n; at < end && found < TEXTS; found++) {
+        const char *nul = memchr(at, '\0', (size_t)(end - at));
+        if (!nul)
+            return 0;
+        ret[found] = at;
+        at = nul + 1;
+        if (at == end)
+            return found + 1;
+    }
+    return 0;
+}
+
+/* The sandbox, then two texts or all four. */
 static bool split(const uint8_t *plain, size_t n, struct e2b_grant *ret)
 {
-    const char *id = (const char *)plain, *end = id + n;
-    const char *credential = memchr(id, '\0', n);
+    const char *id = (const char *)plain, *credential = memchr(id, '\0', n);
+    const char *at[TEXTS] = {NULL, NULL, "", ""};
     if (!credential || ++credential - id > (ptrdiff_t)sizeof ret->sandbox)
         return false;
-    size_t left = (size_t)(end - credential);
-    const char *env = left > 0 && left <= E2B_PLAIN_MAX ? memchr(credential, '\0', left) : NULL;
-    if (!env || ++env >= end || memchr(env, '\0', (size_t)(end - env)) != end - 1)
+    ret->n = n - (size_t)(credential - id);
+    if (ret->n > E2B_PLAIN_MAX)
         return false;
     memcpy(ret->sandbox, id, (size_t)(credential - id));
-    memcpy(ret->text, credential, left);
-    ret->credential = ret->text;
-    ret->env = ret->text + (env - credential);
-    return true;
+    memcpy(ret->text, credential, ret->n);
+    size_t texts = find_texts(ret->text, ret->n, at);
+    ret->credential = at[0];
+    ret->env = at[1];
+    ret->user = at[2];
+    ret->cwd = at[3];
+    return texts == 2 || texts == TEXTS;
 }
 
 int e2b_token_open(const uint8_t secret[static E2B_SECRET], const char *token,

@@ -27,13 +27,19 @@ enum {
 
 struct e2b_grant {
     char sandbox[CL_ID_MAX];
-    char text[E2B_PLAIN_MAX];     /* the credential, NUL, the environment as JSON ("" = none) */
-    const char *credential, *env; /* in text */
+    /* The credential, NUL, the environment as JSON ("" = none), NUL; and where one of them is said,
+     * user and working folder of commands that name none, each with a NUL. */
+    char text[E2B_PLAIN_MAX];
+    size_t n;                                  /* of text */
+    const char *credential, *env, *user, *cwd; /* in text, or "" */
 };
 
 /* Fill a grant; TOOBIG when it does not fit. */
 int e2b_grant_make(const char *sandbox, const char *credential, const char *env,
                    struct e2b_grant *ret_grant, struct cl_err *err) CL_MUST;
+/* Whose, and where, commands are that do not say it; "" = the default; likewise. */
+int e2b_grant_set_place(struct e2b_grant *grant, const char *user, const char *cwd,
+                        struct cl_err *err) CL_MUST;
 int e2b_token_seal(const uint8_t secret[static E2B_SECRET], const struct e2b_grant *grant,
                    char token[static E2B_TOKEN_MAX], struct cl_err *err) CL_MUST;
 /* Hostile.  UNAUTH unless it was sealed with this secret. */

@@ -93,6 +93,7 @@ void exchange_take_e2b(struct exchange *x, const struct http_request *r)
     struct e2b_request in = {.verb = verb_of(r->verb),
                              .path = r->path,
                              .query = r->query,
+                             .host = f[FIELD_HOST],
                              .api_key = f[FIELD_API_KEY],
                              .authorization = f[FIELD_AUTHORIZATION],
                              .access_token = f[FIELD_ACCESS_TOKEN] ? f[FIELD_ACCESS_TOKEN]

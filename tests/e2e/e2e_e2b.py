@@ -176,6 +176,100 @@ def snapshots_by_javascript(c):
 
 
 @suite.scenario
+def templates_by_python(c):
+    """Built of steps and files, with a server that waits in them."""
+    seen = sdk(c, c.tenant("template-python", sandboxes=4).key, PYTHON, HERE / "e2b_template_client.py", "base")
+    files = [" d 755 user", "lib d 755 user", "lib/deep d 755 user", "lib/deep/ü b.txt f 644 user", "lib/link l 777 user", "lib/server.py f 644 user",
+             "renamed.txt f 600 user", "texts d 755 user", "texts/one.txt f 644 user", "texts/two.txt f 644 user", "who f 644 user"]
+    agree(seen, {
+        "built": ["my-app", "my-app", 36], "log": [True] * 6, "levels": ["info", "warn"], "exists": [True, False],
+        "info": ["my-app", "my-app", {"of": "app"}], "who": ["user\n/home/user/app\nhello\nroot /srv/x\n", "root\n"],
+        "place": ["user\n/home/user/app\nmine b\na 'b' \"c\" ü\n", "/\n", "root\n/home/user/app\n"],
+        "copied": ["\n".join(files) + "\n", "deep\nlarge\nlink\none.txt\nserver.py\ntool.sh\ntwo.txt\n0\n", "tool\n755 root\n",
+                   f"{5 << 20}\nroot 755\nroot 755\nroot 755\n0\n"],
+        "files": ["one", True, "/home/user/app/new"], "server": [f"hello {n} /home/user/app" for n in (1, 2)], "connected": "/home/user/app\nhello\n",
+        "other": ["hello 1 /home/user/app", "hello\n"], "fork": "/home/user/app\nhello\n", "snapshot": ["/home/user/app\nhello\nn", "hello 3 /home/user/app"],
+        "layer": ["second\nsecond hello\n/home/user/app\n", "hello 1 /home/user/app"], "context": "('second', '/home/user/app')",
+        "step": ["BuildException", "step 2: RUN echo why >&2; exit 3: exit status 3: why"],
+        "ended": ["BuildException", "the start command ended: exit status 4: no such thing"], "not_there": False, "left": 0, "async": ["ready", "", "one"],
+        "deleted": [True, True, True, False]})
+    for what, want in {"no_user": "step 1: user 'app'", "no_base": "nothing-of-that-name", "image": "cloche template build NAME --image python:3.12",
+                       "tag": "say NAME-TAG", "taken": "the host has one of this name", "not_copied": "step 1: COPY one.txt /proc/nothing/x"}.items():
+        check(f"{what}: it says why", seen.get(what, [""])[0] == "BuildException" and want in seen[what][1], seen.get(what))
+
+
+@suite.scenario
+def templates_by_javascript(c):
+    seen = sdk(c, c.tenant("template-node", sandboxes=4).key, NODE, HERE / "e2b_template_client.mjs", MODULES, "base")
+    agree(seen, {
+        "built": ["my-node-app", "my-node-app"], "log": [True] * 4, "exists": [True, False], "used": "/home/user/app\nhello\naonethreetwo/tmp/begun\n",
+        "info": "my-node-app", "deleted": [True, False], "fails": ["BuildError", "step 1: RUN echo why >&2; exit 3: exit status 3: why"]})
+    check("a build that is not known says so", "no such build" in str(seen.get("unknown")), seen.get("unknown"))
+
+
+@suite.scenario
+def templates_without_an_sdk(c):
+    """Statuses, as the SDKs do not show them; who may; and what is left when it goes wrong."""
+    c.tenant("templates", sandboxes=2)
+    key = c.key("templates").secret
+    a, other = Caller(c, X_API_Key=key), Caller(c, X_API_Key=c.tenant("no-templates").key)
+    boxes = lambda: c.client(key).sandboxes.List(pb.SandboxServiceListRequest()).sandboxes
+    reader, nobody = Caller(c, X_API_Key=c.key("templates", scopes=("read",)).secret), Caller(c)
+    new = lambda name="mine", who=a: who.call("POST", "/v3/templates", {"name": name})
+    state = lambda where, who=a: who.call("GET", where + "/status")
+
+    def build(name, *steps, who=a):
+        """Where it is, and how it ends."""
+        where = f"/templates/{name}/builds/{new(name, who)[1]['buildID']}"
+        equal(f"{name}: it begins", who.call("POST", "/v2" + where, {"fromTemplate": "python", "steps": steps})[0], 202)
+        until(lambda: state(where)[1]["status"] in ("ready", "error"), 60)
+        return where, state(where)[1]
+
+    status, mine = new()
+    equal("one is begun", (status, mine["templateID"], mine["names"]), (202, "mine", ["mine"]))
+    where = f"/templates/mine/builds/{mine['buildID']}"
+    equal("it waits", (state(where)[0], state(where)[1]["status"]), (200, "waiting"))
+    equal("another tenant's is not there", [state(where, other)[0], other.call("POST", "/v2" + where, {"fromTemplate": "python"})[0]], [404, 404])
+    equal("nobody's key begins none", new(who=nobody)[0], 401)
+    file = f"/templates/mine/files/{'0a' * 32}"
+    equal("nor gets a place for files", [other.call("GET", file)[0], nobody.call("GET", file)[0]], [404, 401])
+    equal("a recipe that is none", [a.call("POST", "/v2" + where, b)[0] for b in ({}, {"fromTemplate": "python", "steps": [{}]}, {"fromImage": "python:3"})], [400, 400, 501])
+    equal("… and it still waits", state(where)[1]["status"], "waiting")
+    status, link = a.call("GET", file)
+    equal("a place for files", (status, link["present"], urllib.parse.urlsplit(link["url"]).path), (201, False, file))
+    upload = Caller(c, **link["headers"])
+    box = a.make()
+    equal("a sandbox's token is none for it", Caller(c, X_Access_Token=box["envdAccessToken"]).call("PUT", file, b"x")[0], 401)
+    a.call("DELETE", f"/sandboxes/{box['sandboxID']}")
+    equal("no token, a name that is none", [nobody.call("PUT", file, b"x")[0], upload.call("PUT", file[:-1], b"x")[0]], [401, 400])
+    equal("its bytes come", upload.call("PUT", file, b"no archive")[0], 200)
+    equal("it counts in the tenant's quota, but is nobody's sandbox", (len(boxes()), a.call("GET", "/v2/sandboxes")[1]), (1, []))
+    copy = {"type": "COPY", "args": ["a", "b", "", ""], "filesHash": "0a" * 32}
+    equal("the build begins, once", [a.call("POST", "/v2" + where, {"fromTemplate": "python", "steps": [copy]})[0] for _ in range(2)], [202, 409])
+    check("what is no archive is told", until(lambda: state(where)[1]["status"] == "error", 60) and "step 1: COPY a /home/user/b: exit status 2: tar:" in state(where)[1]["reason"]["message"], state(where)[1])
+    equal("… with its step", state(where)[1]["reason"]["step"], "1")
+    check("nothing of it is left", until(lambda: not boxes(), 30))
+    seen = build("second", copy)[1]
+    check("files that never came", seen["status"] == "error" and "were not uploaded" in seen["reason"]["message"], seen)
+    seen = build("third", who=reader)[1]
+    check("who may only read makes none", seen["status"] == "error" and "scope" in seen["reason"]["message"], seen)
+    where, seen = build("fourth", {"type": "RUN", "args": ["seq 5000; printf 'a\\377b'; printf 'end' >&2"]})
+    check("a build that says much ends well", seen["status"] == "ready", seen)
+    lines, page = [], [None]
+    while page:
+        page = a.call("GET", f"{where}/status?logsOffset={len(lines)}")[1]["logEntries"]
+        lines += page
+    equal("… its log is bounded, and says so", (len(lines) <= 2100, any("log is full" in e["message"] for e in lines)), (True, True))
+    box = a.call("POST", "/sandboxes", {"templateID": "fourth"})[1]
+    equal("sandboxes begin with it", box["templateID"], "fourth")
+    a.call("DELETE", f"/sandboxes/{box['sandboxID']}")
+    equal("deleted as a template", [a.call("DELETE", "/templates/fourth")[0], a.call("GET", "/templates/aliases/fourth")[0]], [204, 404])
+    begun = [new(f"n{i}")[0] for i in range(9)]
+    equal("so many may wait at once", begun, [202] * 8 + [429])
+    equal("tags are not served", a.call("POST", "/templates/tags", {"target": "a:b", "tags": ["c"]})[0], 501)
+
+
+@suite.scenario
 def snapshots_without_an_sdk(c):
     """Statuses, as the SDKs do not show them; and who may."""
     c.tenant("snapshots", sandboxes=2)

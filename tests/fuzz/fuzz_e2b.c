@@ -1,5 +1,5 @@
 /* What strangers say to E2B's API before anybody is asked: path, query, token, envelope, form,
- * output, pausing, forks, snapshots.  The first byte says which. */
+ * output, pausing, forks, snapshots, recipes of templates.  The first byte says which. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -11,6 +11,7 @@
 #include "e2b/multipart.h"
 #include "e2b/page.h"
 #include "e2b/pause.h"
+#include "e2b/recipe.h"
 #include "e2b/route.h"
 #include "e2b/snapshot.h"
 #include "e2b/text.h"
@@ -23,10 +24,11 @@ static const uint8_t secret[E2B_SECRET];
 
 static void read_path(const char *text)
 {
-    char id[E2B_ID_MAX];
+    struct e2b_ids ids;
     bool other;
-    const struct e2b_route *r = e2b_route_find(E2B_POST, text, id, &other);
-    CL_ASSERT(!r || strlen(id) < E2B_ID_MAX);
+    const struct e2b_route *r = e2b_route_find(E2B_POST, text, &ids, &other);
+    CL_ASSERT(strlen(ids.id) < E2B_ID_MAX && strlen(ids.below) < E2B_ID_MAX);
+    CL_ASSERT(r || !ids.id[0]);
     CL_ASSERT(e2b_serves(text) == (r || other));
 }
 
@@ -199,6 +201,45 @@ static void read_fork(const char *text)
     json_decref(body);
 }
 
+/* Each step that was read can be done, and leaves a place that its labels can say. */
+static void do_steps(const struct e2b_recipe *r)
+{
+    static struct e2b_place place, back;
+    static struct e2b_place_labels labels;
+    struct e2b_step step;
+    char line[64];
+    place = (struct e2b_place){.user = ""};
+    for (size_t i = 0; i < r->n; i++) {
+        struct cl_err err = {0};
+        CL_ASSERT(e2b_recipe_step(r, i, &place, &step, &err) == 0 || err.code == CL_E_NOMEM);
+        e2b_step_text(&step, line, sizeof line);
+        CL_ASSERT(strlen(line) < sizeof line);
+        CL_ASSERT(err.code || (step.kind != E2B_COPY && step.kind != E2B_WORKDIR) ||
+                  step.to[0] == '/');
+    }
+    e2b_place_write(&place, &labels);
+    e2b_place_read(labels.list, labels.n, &back);
+    CL_ASSERT(strcmp(place.env, back.env) == 0 && strcmp(place.cwd, back.cwd) == 0 &&
+              strcmp(place.user, back.user) == 0);
+}
+
+static void read_recipe(const char *text)
+{
+    struct e2b_recipe r;
+    struct e2b_build_wish wish;
+    struct cl_err err = {0};
+    json_t *body = NULL;
+    if (mcp_json_parse(text, strlen(text), &body, NULL) < 0)
+        return;
+    CL_ASSERT((e2b_build_wish_read(body, &wish, &err) == 0) == (err.code == CL_OK));
+    CL_ASSERT(err.code || (strlen(wish.name) > 0 && strlen(wish.name) < E2B_BUILD_NAME));
+    err = (struct cl_err){0};
+    CL_ASSERT((e2b_recipe_read(body, &r, &err) == 0) == (err.code == CL_OK));
+    if (!err.code)
+        do_steps(&r);
+    json_decref(body);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0)
@@ -209,7 +250,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!text)
         return 0;
     memcpy(text, bytes, n);
-    switch (data[0] % 9) {
+    switch (data[0] % 10) {
     case 0:
         read_path(text);
         break;
@@ -234,8 +275,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     case 7:
         read_pause(text);
         break;
-    default:
+    case 8:
         read_fork(text);
+        break;
+    default:
+        read_recipe(text);
         break;
     }
     cl_free(text);

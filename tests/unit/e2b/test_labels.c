@@ -51,8 +51,10 @@ static void test_other_labels(void **state)
 static void test_a_fork_has_those_of_this_api(void **state)
 {
     (void)state;
-    static const char *const ours[] = {"m-a", "m-user-49d", E2B_LABEL_PRIVATE},
-                             *const others[] = {"app", "mcp-owner", "m-", "e2b", "e2b-traffic-x"};
+    static const char *const ours[] = {"m-a", "m-user-49d", E2B_LABEL_PRIVATE, "e2b-template",
+                                       "e2b-env-a"},
+                             *const others[] = {"app", "mcp-owner",     "m-",
+                                                "e2b", "e2b-traffic-x", E2B_LABEL_BUILD};
     for (size_t i = 0; i < CL_COUNT(ours); i++)
         assert_true(e2b_label_goes_on(ours[i]));
     for (size_t i = 0; i < CL_COUNT(others); i++)

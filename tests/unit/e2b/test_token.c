@@ -43,6 +43,30 @@ static void test_back_and_forth(void **state)
     assert_int_equal(err.code, CL_E_TOOBIG);
 }
 
+static void test_a_place_goes_along(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {{"root", "/app"}, {"", "/app"}, {"root", ""}, {"", ""}};
+    for (size_t i = 0; i < CL_COUNT(rows); i++) {
+        assert_int_equal(e2b_grant_make("sbx_1", "Bearer a", "{\"A\":\"b\"}", &grant, NULL), 0);
+        assert_int_equal(e2b_grant_set_place(&grant, rows[i][0], rows[i][1], NULL), 0);
+        assert_int_equal(e2b_token_seal(secret, &grant, token, NULL), 0);
+        assert_int_equal(e2b_token_open(secret, token, &back, NULL), 0);
+        assert_string_equal(back.credential, "Bearer a");
+        assert_string_equal(back.env, "{\"A\":\"b\"}");
+        assert_string_equal(back.user, rows[i][0]);
+        assert_string_equal(back.cwd, rows[i][1]);
+        assert_int_equal(back.n, grant.n);
+    }
+    char long_path[E2B_PLAIN_MAX];
+    memset(long_path, 'p', sizeof long_path);
+    long_path[sizeof long_path - 1] = '\0';
+    struct cl_err err = {0};
+    assert_int_equal(e2b_grant_make("sbx_1", "Bearer a", "", &grant, NULL), 0);
+    assert_int_equal(e2b_grant_set_place(&grant, "", long_path, &err), -1);
+    assert_int_equal(err.code, CL_E_TOOBIG);
+}
+
 static void test_no_two_are_alike(void **state)
 {
     (void)state;
@@ -96,6 +120,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_back_and_forth),
+        cmocka_unit_test(test_a_place_goes_along),
         cmocka_unit_test(test_no_two_are_alike),
         cmocka_unit_test(test_strangers_tokens_are_refused),
     };
