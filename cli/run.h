@@ -37,7 +37,7 @@ int cmd_exec(const struct cli_opts *o, const struct args *a);
          OPT(net), \
          "RULES", \
          "what of the network it may reach, as example.org,*.example.org:80-443,public; " \
-         "repeatable"}, \
+         "repeatable; none: nothing, whatever the snapshot had"}, \
         {"egress",    0,        ARG_BYTES, \
          OPT(egress), "100MiB", "most that it may send over the network (default 1 GiB)"}, \
         {"memory", 'm', ARG_BYTES, OPT(memory), "512MiB", "memory, at most 4 GiB"}, \

@@ -71,6 +71,10 @@ static int set_network(struct spec *s, const struct cli_opts *o, struct cl_err *
 {
     s->job.network = o->snapshot ? CLOCHE__V1__NETWORK__NETWORK_UNSPECIFIED /* as that has it */
                                  : CLOCHE__V1__NETWORK__NETWORK_NONE;
+    if (o->net.n == 1 && strcmp(o->net.v[0], "none") == 0) {
+        s->job.network = CLOCHE__V1__NETWORK__NETWORK_NONE;
+        return o->egress ? cl_fail(err, CL_E_INVALID, 0, "--egress with --net none") : 0;
+    }
     if (o->net.n == 0)
         return o->egress ? cl_fail(err, CL_E_INVALID, 0, "--egress without --net") : 0;
     for (size_t i = 0, at = 0; i < o->net.n; i++) {

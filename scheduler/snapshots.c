@@ -135,15 +135,24 @@ static int check_start(const struct unit *of, const Cloche__V1__JobSpec *asked,
                        "begins with it",
                        of->id, has->vcpus, has->memory_mib);
     bool has_card = of->record->spec->network_grant != NULL;
-    if (has_card && asked->network == CLOCHE__V1__NETWORK__NETWORK_NONE)
-        return cl_fail(err, CL_E_STATE, 0,
-                       "snapshot '%s' has a network card: with NETWORK_NONE nothing can begin with "
-                       "it, but with rules of your own",
-                       of->id);
+    if (asked->network_grant && asked->network == CLOCHE__V1__NETWORK__NETWORK_NONE)
+        return cl_fail(err, CL_E_INVALID, 0, "network_grant and NETWORK_NONE exclude each other");
     if (asked->network_grant && !has_card)
         return cl_fail(err, CL_E_STATE, 0,
                        "snapshot '%s' is of a sandbox without network, so it has no card", of->id);
     return 0;
+}
+
+/* Its memory has a network card, which stays; without rules that reaches nothing. */
+static const Cloche__V1__NetworkGrant *grant_of(const Cloche__V1__JobSpec *asked,
+                                                const Cloche__V1__JobSpec *its)
+{
+    static const Cloche__V1__NetworkGrant nothing = CLOCHE__V1__NETWORK_GRANT__INIT;
+    if (asked->network_grant)
+        return asked->network_grant;
+    if (its->network_grant && asked->network == CLOCHE__V1__NETWORK__NETWORK_NONE)
+        return &nothing;
+    return its->network_grant;
 }
 
 bool snapshot_start(struct api_call *a, const Cloche__V1__JobSpec *asked,
@@ -169,8 +178,7 @@ bool snapshot_start(struct api_call *a, const Cloche__V1__JobSpec *asked,
     ret->spec.template_ = its->template_;
     ret->spec.resources = &ret->resources;
     ret->spec.network = CLOCHE__V1__NETWORK__NETWORK_UNSPECIFIED;
-    if (!asked->network_grant)
-        ret->spec.network_grant = its->network_grant;
+    ret->spec.network_grant = (Cloche__V1__NetworkGrant *)(uintptr_t)grant_of(asked, its);
     ret->id = of->id;
     ret->function = of->record->function;
     return true;

@@ -203,6 +203,7 @@ static int admit(struct submission *x, struct cl_err *err)
     const Cloche__V1__JobSpec *spec = x->record->spec;
     const struct worker_template *t = worker_template_find(x->a->s, spec->template_);
     struct spec_frame frame = {.is_job = x->kind == BOOKS_JOB,
+                               .is_copy = x->record->fork_of[0] != '\0',
                                .life_ns = x->kind != BOOKS_JOB ? SANDBOX_LIFE_H * 3600 * CL_NS_PER_S
                                           : spec->command      ? spec->command->timeout_ns
                                                                : 0,

@@ -720,7 +720,7 @@ static void emit_vm_start(struct unit *u, const Cloche__V1__UnitStarted *m)
         AUDIT_NUM("memory_mib", u->need[BOOKS_MEM]),
         AUDIT_STR("monitor_build", m->monitor_build[0] ? m->monitor_build : NULL),
         AUDIT_STR("monitor_sha256", m->monitor_sha256[0] ? m->monitor_sha256 : NULL),
-        AUDIT_STR("network", grant ? "granted" : "none"),
+        AUDIT_STR("network", n > 0 ? "granted" : "none"),
         AUDIT_STR("snapshot", m->snapshot_key[0] ? m->snapshot_key : NULL),
         AUDIT_STR("source", m->source),
         AUDIT_STR("unit", u->id),
@@ -730,7 +730,7 @@ static void emit_vm_start(struct unit *u, const Cloche__V1__UnitStarted *m)
         AUDIT_NUM("egress_bytes", u->need[BOOKS_EGRESS]),
         AUDIT_LIST("network_allow", allow, n),
     };
-    unit_emit(u, AUDIT_VM_START, fields, CL_COUNT(fields) - (grant ? 0 : 2));
+    unit_emit(u, AUDIT_VM_START, fields, CL_COUNT(fields) - (n > 0 ? 0 : 2));
 }
 
 static void emit_vm_end(struct unit *u, const Cloche__V1__UnitEnded *m)

@@ -125,8 +125,9 @@ int validate_command(const Cloche__V1__Command *c, struct cl_err *err)
 }
 
 /* *ret_egress: what it may send, and holds; 0 without a grant. */
-static int validate_grant(const Cloche__V1__JobSpec *spec, const struct tenant_limits *limits,
-                          uint64_t *ret_egress, struct cl_err *err)
+static int validate_grant(const Cloche__V1__JobSpec *spec, const struct spec_frame *frame,
+                          const struct tenant_limits *limits, uint64_t *ret_egress,
+                          struct cl_err *err)
 {
     const Cloche__V1__NetworkGrant *g = spec->network_grant;
     struct net_rule rule;
@@ -135,6 +136,8 @@ static int validate_grant(const Cloche__V1__JobSpec *spec, const struct tenant_l
         return 0;
     if (spec->network == CLOCHE__V1__NETWORK__NETWORK_NONE)
         return invalid(err, "network_grant", "and NETWORK_NONE exclude each other");
+    if (g->n_allow == 0 && frame->is_copy)
+        return 0;
     if (g->n_allow == 0 || g->n_allow > NET_RULES_MAX)
         return invalid(err, "network_grant.allow", "must have 1 to 32 rules");
     for (size_t i = 0; i < g->n_allow; i++) {
@@ -174,7 +177,7 @@ int validate_spec(const Cloche__V1__JobSpec *spec, const struct spec_frame *fram
         spec->network != CLOCHE__V1__NETWORK__NETWORK_NONE)
         return invalid(err, "network", "NETWORK_NONE, or a network_grant");
     uint64_t egress_bytes;
-    if (validate_grant(spec, limits, &egress_bytes, err) < 0)
+    if (validate_grant(spec, frame, limits, &egress_bytes, err) < 0)
         return -1;
     if (spec->max_attempts > MAX_ATTEMPTS_MAX)
         return invalid(err, "max_attempts", "at most 10");

@@ -46,7 +46,9 @@ int validate_on_idle(Cloche__V1__IdleAction action, bool wakes, bool *ret_pauses
                      struct cl_err *err) CL_MUST;
 /* What a spec is read as. */
 struct spec_frame {
-    bool is_job; /* with a command; else a sandbox */
+    bool is_job;  /* with a command; else a sandbox */
+    bool is_copy; /* of a sandbox or snapshot: a grant without rules is a card that reaches nothing
+                   */
     uint64_t life_ns;
     uint64_t vcpus, memory_mib; /* the template's; 0 = not known */
 };

@@ -138,6 +138,12 @@ static void test_a_grant_is_checked_and_held(void **state)
     limits.egress_bytes = g.egress_bytes = 0;
     assert_int_equal(validate_spec(&r.spec, &frame, &limits, &need, &err), -1);
     assert_int_equal(err.code, CL_E_QUOTA);
+    const struct spec_frame copy = {.is_job = true, .is_copy = true};
+    g.n_allow = 0, limits.network = 0; /* a card that is there, and reaches nothing */
+    assert_int_equal(validate_spec(&r.spec, &copy, &limits, &need, &err), 0);
+    assert_int_equal(need.dim[DIM_EGRESS], 0);
+    expect(&r, CL_E_INVALID, "network_grant.allow");
+    g.n_allow = 1;
     rules[0] = TEXT("no such:rule"), expect(&r, CL_E_INVALID, "network_grant.allow");
     rules[0] = TEXT("demo.org"), r.spec.network = CLOCHE__V1__NETWORK__NETWORK_NONE;
     expect(&r, CL_E_INVALID, "NETWORK_NONE");
