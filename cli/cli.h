@@ -34,7 +34,7 @@ struct cli_opts {
     /* up, down, status */
     bool foreground, log_to_stderr, insecure_listen, no_users;
     const char *listen, *state_dir, *run_dir, *templates, *driver, *metrics, *worker_listen, *mcp,
-        *net_private;
+        *net_private, *build_net;
     uint64_t warm, ready_fd;
     /* run, exec, sandbox create */
     bool interactive, tty, detach, from_stdin;

@@ -434,7 +434,7 @@ static int scheduler_arguments(const struct cli_opts *o, struct plan *p, struct 
 }
 
 /* It needs the scheduler's socket and a folder for its secret, nothing else. */
-static int gateway_arguments(struct plan *p, struct cl_err *err)
+static int gateway_arguments(const struct cli_opts *o, struct plan *p, struct cl_err *err)
 {
     struct proc *g = &p->procs[PROC_GATEWAY];
     if (p->switch_users) {
@@ -443,6 +443,8 @@ static int gateway_arguments(struct plan *p, struct cl_err *err)
     }
     if (arg(g, err, "cloche-gateway") < 0 || arg(g, err, "--listen=%s", p->mcp) < 0 ||
         arg(g, err, "--scheduler=%s", p->endpoint) < 0)
+        return -1;
+    if (o->build_net && arg(g, err, "--build-net=%s", o->build_net) < 0)
         return -1;
     return arg(g, err, "--secret-file=%s/gateway/secret", p->paths.state);
 }
@@ -503,7 +505,7 @@ int plan_arguments(const struct cli_opts *o, struct plan *p, struct cl_err *err)
     if (arg(r, err, "redis-server") < 0 || arg(r, err, "%s/redis/redis.conf", p->paths.state) < 0)
         return -1;
     if (audit_arguments(p, err) < 0 || reader_arguments(p, err) < 0 ||
-        scheduler_arguments(o, p, err) < 0 || gateway_arguments(p, err) < 0 ||
+        scheduler_arguments(o, p, err) < 0 || gateway_arguments(o, p, err) < 0 ||
         worker_arguments(o, p, err) < 0)
         return -1;
     for (size_t i = 0; i < PLAN_PROCS; i++) {

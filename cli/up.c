@@ -80,6 +80,7 @@ static _Noreturn void exec_supervisor(const struct plan *plan, int ready_fd,
                  {"--listen", o->listen},
                  {"--driver", o->driver},
                  {"--net-private", o->net_private},
+                 {"--build-net", o->build_net},
                  {"--rules", plan->rules[0] ? plan->rules : NULL}};
     for (size_t i = 0; i < CL_COUNT(asked); i++) {
         if (!asked[i].value)

@@ -19,6 +19,7 @@
 #include "e2b/labels.h"
 #include "e2b/origin.h"
 #include "e2b/text.h"
+#include "e2b/network.h"
 
 enum {
     CREATE_S = 120,
@@ -27,6 +28,7 @@ enum {
     GRACE_S = 30, /* for an end to reach us */
     LINE = 1024,
     ARGS = 10,
+    BUILD_NET = 512,
 };
 
 /* What a command says, in lines. */
@@ -61,6 +63,7 @@ struct work {
     const char *ready_text;
     char ready_line[E2B_BUILD_UUID + 16]; /* "" = nothing is waited for */
     bool is_ready;
+    bool with_network, is_cut_off; /* the tenant may have none */
 };
 
 /* --- the end ------------------------------------------------------------------------------------
@@ -314,14 +317,18 @@ static void keep(struct e2b_call *c)
     struct work *w = c->work;
     struct e2b_place_labels labels;
     Cloche__V1__SnapshotServiceCreateRequest m = CLOCHE__V1__SNAPSHOT_SERVICE_CREATE_REQUEST__INIT;
+    Cloche__V1__Label label = CLOCHE__V1__LABEL__INIT, *list[E2B_PLACE_LABELS + 1] = {&label};
     c->after = NULL; /* it was ready in time */
     (void)snprintf(w->place.template_, sizeof w->place.template_, "%s", w->build->name);
     e2b_place_write(&w->place, &labels);
     m.sandbox_id = w->box;
     m.name = w->build->name;
     m.replace = true;
-    m.labels = labels.list;
-    m.n_labels = labels.n;
+    label.key = e2b_pb(E2B_LABEL_BUILD);
+    label.value = w->build->id;
+    memcpy(list + 1, labels.list, labels.n * sizeof *list);
+    m.labels = list;
+    m.n_labels = labels.n + 1;
     (void)!ask(c,
                &(struct e2b_ask){.method = &create,
                                  .request = &m.base,
@@ -652,13 +659,23 @@ static void next_step(struct e2b_call *c)
 /* --- the base -----------------------------------------------------------------------------------
  */
 
+static void create(struct e2b_call *c);
+
 static void on_created(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
     struct work *w = c->work;
+    if (err && err->code == CL_E_DENIED && w->with_network) {
+        w->with_network = false;
+        w->is_cut_off = true;
+        create(c);
+        return;
+    }
     if (err) {
         fail(c, "%s", err->text);
         return;
     }
+    if (w->is_cut_off)
+        say(c, "[base] without network: the tenant's limits have none");
     (void)snprintf(w->box, sizeof w->box, "%s",
                    ((const Cloche__V1__CreateResponse *)reply)->sandbox->id);
     next_step(c);
@@ -671,6 +688,12 @@ static void create(struct e2b_call *c)
     Cloche__V1__CreateRequest m = CLOCHE__V1__CREATE_REQUEST__INIT;
     Cloche__V1__Resources size = CLOCHE__V1__RESOURCES__INIT;
     Cloche__V1__Label label = CLOCHE__V1__LABEL__INIT, *labels[] = {&label};
+    Cloche__V1__NetworkGrant grant = CLOCHE__V1__NETWORK_GRANT__INIT;
+    char text[BUILD_NET], *rules[E2B_NETWORK_RULES], *rest = text;
+    (void)snprintf(text, sizeof text, "%s", c->server->conf.build_net);
+    while (grant.n_allow < E2B_NETWORK_RULES && (rules[grant.n_allow] = strsep(&rest, ",")) != NULL)
+        grant.n_allow++;
+    grant.allow = rules;
     w->place = w->origin.place;
     size.vcpus = w->build->vcpus;
     size.memory_mib = w->build->memory_mib;
@@ -679,6 +702,10 @@ static void create(struct e2b_call *c)
     m.template_ = w->origin.template_;
     m.snapshot = w->origin.snapshot;
     m.resources = size.vcpus || size.memory_mib ? &size : NULL;
+    if (w->with_network)
+        m.network_grant = &grant;
+    else if (w->origin.is_built && w->origin.has_network)
+        m.network = CLOCHE__V1__NETWORK__NETWORK_NONE;
     m.labels = labels;
     m.n_labels = 1;
     m.ttl_ns = E2B_BUILD_S * CL_NS_PER_S;
@@ -688,6 +715,15 @@ static void create(struct e2b_call *c)
                                  .timeout_ns = CREATE_S * CL_NS_PER_S,
                                  .on_end = on_created},
                NULL);
+}
+
+/* A snapshot without a network card can have no network. */
+static void begin(struct e2b_call *c)
+{
+    struct work *w = c->work;
+    w->with_network =
+        c->server->conf.build_net[0] && (!w->origin.snapshot[0] || w->origin.has_network);
+    create(c);
 }
 
 static const struct web_transport transport = {.reply = on_reply};
@@ -727,6 +763,6 @@ int e2b_build_run(struct e2b_build *b, const struct e2b_call *asker,
     w->until_ns = cl_now_ns() + E2B_BUILD_S * CL_NS_PER_S;
     (void)snprintf(w->label, sizeof w->label, "base");
     say(c, "[base] FROM %s", recipe->base);
-    e2b_origin_find(c, recipe->base, &w->origin, create);
+    e2b_origin_find(c, recipe->base, &w->origin, begin);
     return 0;
 }

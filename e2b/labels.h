@@ -16,7 +16,8 @@ enum { E2B_LABEL_KEY = 64 };
 /* A label that metadata cannot have: neither who made the sandbox nor who connects later gets a
  * link to its ports. */
 #define E2B_LABEL_PRIVATE "e2b-traffic"
-/* The sandbox is there for a build of a template, whose id this is, and nothing else. */
+/* The sandbox is there for a build of a template, whose id this is, and nothing else; the snapshot
+ * is what came of it. */
 #define E2B_LABEL_BUILD "e2b-build"
 
 /* INVALID when the name is too long. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cloche/v1/template.pb-c.h"
+#include "e2b/labels.h"
 #include "e2b/snapshot.h"
 
 /* E2B's two templates; any other name is one of Cloche's own. */
@@ -36,6 +37,8 @@ static void on_snapshot(struct e2b_call *c, const ProtobufCMessage *reply, const
         ((const Cloche__V1__SnapshotServiceGetResponse *)reply)->snapshot;
     o->template_[0] = '\0';
     o->has_network = m->network_grant != NULL;
+    for (size_t i = 0; i < m->n_labels; i++)
+        o->is_built |= strcmp(m->labels[i]->key, E2B_LABEL_BUILD) == 0;
     e2b_place_read(m->labels, m->n_labels, &o->place);
     c->found(c);
 }

@@ -17,6 +17,7 @@
 struct e2b_origin {
     char template_[E2B_ID_MAX], snapshot[256]; /* one of them is "" */
     bool has_network;                          /* the snapshot's copies may have one */
+    bool is_built;                             /* it is a template that a tenant built */
     struct e2b_place place;
 };
 

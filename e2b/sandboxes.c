@@ -255,6 +255,8 @@ static void ask_create(struct e2b_call *c, struct wishes *wishes)
     m.n_labels = wishes->labels.n;
     if (wishes->grant.n_allow > 0)
         m.network_grant = &wishes->grant;
+    else if (w->origin.is_built && w->origin.has_network) /* which was for its build */
+        m.network = CLOCHE__V1__NETWORK__NETWORK_NONE;
     if (wishes->idle.pauses)
         m.on_idle = CLOCHE__V1__IDLE_ACTION__IDLE_ACTION_PAUSE;
     m.wake_on_use = wishes->idle.resumes;

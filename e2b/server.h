@@ -34,6 +34,7 @@ struct e2b_server_conf {
     uint8_t secret[E2B_SECRET];
     const char *template_name; /* what E2B calls "base" */
     bool is_https;             /* clients reach us so */
+    const char *build_net;     /* what builds of templates may reach: rules with commas; "" */
     const char *ports;         /* names PORT-SANDBOX behind it lead to ports; NULL = none does */
 };
 

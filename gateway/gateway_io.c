@@ -163,6 +163,7 @@ static int open_servers(struct gateway *g, const struct mcp_extra *extra, struct
     struct e2b_server_conf e2b = {.loop = g->loop,
                                   .pool = g->pool,
                                   .template_name = g->options->template_name,
+                                  .build_net = g->options->build_net,
                                   .is_https = g->options->tls_cert[0] || g->options->resource[0],
                                   .ports = g->ports ? g->ports_host : NULL};
     struct web_server_conf web = {.loop = g->loop, .pool = g->pool, .ports = g->ports_url};

@@ -6,6 +6,7 @@
 
 #include "gateway/metadata.h"
 #include "gateway/port_host.h"
+#include "policy/net_rule.h"
 #include "rpc/targets.h"
 
 #define AT(field) offsetof(struct gateway_options, field)
@@ -49,6 +50,9 @@ const struct cl_conf_row gateway_conf_rows[] = {
      "also tools by the names of ForeverVM and Microsandbox; run_code answers as E2B's"},
     {"gateway", "e2b", CL_CONF_BOOL, AT(e2b), "yes", 0, 0, false,
      "also E2B's API, for its SDKs: E2B_API_URL and E2B_SANDBOX_URL = our address"},
+    {"gateway", "build-net", CL_CONF_STRING, AT(build_net), "", 0, 0, false,
+     "what builds of templates by E2B's SDKs may reach, as rules of --net with commas; only of "
+     "tenants that may have a network"},
     {"gateway", "web", CL_CONF_BOOL, AT(web), "yes", 0, 0, false,
      "also Cloche's own services over HTTP (Connect, JSON), and the dashboard"},
     {"gateway", "seccomp", CL_CONF_BOOL, AT(seccomp), "yes", 0, 0, false, "confine the process"},
@@ -67,6 +71,22 @@ void gateway_ports_domain(const struct gateway_options *o, char domain[static CL
         (void)snprintf(domain, CL_CONF_STR, "%s", o->ports_domain);
     else if (cl_is_loopback(o->listen) && port)
         (void)snprintf(domain, CL_CONF_STR, "localhost%s", port);
+}
+
+static int check_rules(const char *list, struct cl_err *err)
+{
+    char text[CL_CONF_STR];
+    struct net_rule ignored;
+    size_t n = 0;
+    (void)snprintf(text, sizeof text, "%s", list);
+    char *rest = text;
+    for (char *rule; text[0] && (rule = strsep(&rest, ",")) != NULL;) {
+        if (++n > NET_RULES_MAX)
+            return cl_fail(err, CL_E_INVALID, 0, "build-net: more than %d rules", NET_RULES_MAX);
+        if (net_rule_parse(rule, &ignored, err) < 0)
+            return cl_wrap(err, "build-net");
+    }
+    return 0;
 }
 
 int gateway_options_check(const struct gateway_options *o, struct cl_err *err)
@@ -95,6 +115,8 @@ int gateway_options_check(const struct gateway_options *o, struct cl_err *err)
             err, CL_E_INVALID, 0,
             "metrics on '%s' are not loopback: put a TLS proxy before them, or --insecure-listen",
             o->metrics);
+    if (check_rules(o->build_net, err) < 0)
+        return -1;
     struct target_kinds kinds;
     if (target_kinds_read(o->scheduler, &kinds, err) < 0)
         return cl_wrap(err, "scheduler");

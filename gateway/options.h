@@ -15,7 +15,7 @@ struct gateway_options {
     char scheduler[CL_CONF_STR], scheduler_ca[CL_CONF_STR];
     char resource[CL_CONF_STR], authorization_servers[CL_CONF_STR];
     char secret_file[CL_CONF_STR];
-    char template_name[CL_CONF_STR];
+    char template_name[CL_CONF_STR], build_net[CL_CONF_STR];
     uint64_t ttl, drain;
     bool aliases, e2b, web, seccomp;
     char metrics[CL_CONF_STR], log_level[CL_CONF_STR];

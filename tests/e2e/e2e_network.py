@@ -4,9 +4,11 @@ import hashlib
 import http.client
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
+import urllib.parse
 
 import mcp_client
 import outside
@@ -43,6 +45,12 @@ def job(client, allow, *argv, egress=0, timeout_rpc=120):
 def script(client, allow, source, *args, **kw):
     done = job(client, allow, "python3", "-c", source, *args, **kw)
     return bytes(done.out).decode() if done.outcome == "EXITED" else str(done)
+
+
+def field_of(c, unit, name):
+    """Of the record of its start."""
+    records = lambda: [r["fields"] for r in c.audit_records() if r["event"] == "vm.start" and r["fields"]["unit"] == unit]
+    return (until(records, 20) or [{}])[0].get(name)
 
 
 def log_of(c, unit, event):
@@ -394,7 +402,13 @@ def of_a_snapshot(c):
     done = follow(c.admin.jobs.Run(pb.RunRequest(spec=pb.JobSpec(snapshot=snap.id, command=command("python3", "-c", GET, "http://web.test/"))), timeout=120))
     equal("a job, too", bytes(done.out).decode(), hello)
     equal("it is in its log", len(log_of(c, done.job_id, "net.open")), 1)
-    equal("without network nothing begins with it", code_of(error_of(lambda: begin(network=pb.NETWORK_NONE))), "FAILED_PRECONDITION")
+    cut = begin(network=pb.NETWORK_NONE)
+    equal("without network it reaches nothing", (list(cut.sandbox.network_grant.allow), cut.run("python3", "-c", TRY, "web.test", "80")), ([], "gaierror\n"))
+    copy = c.admin.sandboxes.Fork(pb.ForkRequest(sandbox_id=cut.id, ttl_ns=600 * SECOND), timeout=120).sandbox
+    equal("… nor do its copies", list(copy.network_grant.allow), [])
+    c.admin.sandboxes.Kill(pb.KillRequest(sandbox_id=copy.id))
+    equal("… which is said", (field_of(c, cut.id, "network"), field_of(c, as_it_was.id, "network")), ("none", "granted"))
+    equal("rules and none are not both", code_of(error_of(lambda: begin(network=pb.NETWORK_NONE, network_grant=grant("other.test:80")))), "INVALID_ARGUMENT")
     t = c.tenant("cut-off", network=True)
     box = t.sandboxes.Create(pb.CreateRequest(template="python", network_grant=grant("web.test:80")), timeout=120).sandbox
     kept = t.snapshots.Create(pb.SnapshotServiceCreateRequest(sandbox_id=box.id), timeout=120).snapshot
@@ -402,7 +416,7 @@ def of_a_snapshot(c):
     equal("a tenant that may have no network any more has none by that", code_of(error_of(lambda: t.sandboxes.Create(pb.CreateRequest(snapshot=kept.id), timeout=120))), "PERMISSION_DENIED")
     t.sandboxes.Kill(pb.KillRequest(sandbox_id=box.id))
     t.snapshots.Delete(pb.SnapshotServiceDeleteRequest(snapshot=kept.id))
-    for b in (as_it_was, otherwise):
+    for b in (as_it_was, otherwise, cut):
         b.end()
     c.admin.snapshots.Delete(pb.SnapshotServiceDeleteRequest(snapshot=snap.id))
 
@@ -521,6 +535,44 @@ def a_flood_is_counted(c):
     check("are recorded up to the rate", 400 <= len(denied) < 15000, len(denied))
     equal("and the others counted", count["recorded"] + count["over"] + count["missing"], count["seen"])
     equal("none got out of sight", (count["recorded"], count["missing"]), (len(denied), 0))
+
+
+@suite.scenario
+def builds_of_templates(c):
+    """What the gateway's build-net names is for the build alone, and for tenants that may have a network."""
+    url = urllib.parse.urlsplit(c.add_gateway("--template", "python", "--build-net", "web.test:80,other.test:80"))
+    hello = f"hello from {outside.PUBLIC} to {outside.HOST}\n"
+    fetch = {"type": "RUN", "args": [f"python3 -c {shlex.quote(GET)} http://web.test/ > got; cat got"]}
+
+    def call(key, method, path, body=None):
+        h = http.client.HTTPConnection(url.hostname, url.port, timeout=60)
+        h.request(method, path, json.dumps(body) if body else None, {"X-API-Key": key})
+        return json.loads(h.getresponse().read() or "null")
+
+    def build(key, name, base, *steps):
+        where = f"/templates/{name}/builds/{call(key, 'POST', '/v3/templates', {'name': name})['buildID']}"
+        call(key, "POST", "/v2" + where, {"fromTemplate": base, "steps": steps})
+        until(lambda: call(key, "GET", where + "/status")["status"] in ("ready", "error"), 60)
+        return call(key, "GET", where + "/status")
+
+    may, may_not = c.tenant("builds", network=True), c.tenant("builds-cut-off")
+    seen = build(may.key, "fetched", "python", fetch)
+    check("a build reaches what is named", seen["status"] == "ready" and any(hello.strip() == e["message"] for e in seen["logEntries"]), seen)
+    seen = build(may.key, "again", "fetched", fetch)
+    check("… and one on top of it", seen["status"] == "ready", seen)
+    box = Box.__new__(Box)
+    box.client, box.id = may, call(may.key, "POST", "/sandboxes", {"templateID": "again"})["sandboxID"]
+    equal("what begins with it has the file, and no network", box.run("python3", "-c", f"print(open('/home/user/got').read(), end='', flush=True); import subprocess; subprocess.run(['python3', '-c', {TRY!r}, 'web.test', '80'])"),
+          hello + "gaierror\n")
+    asked = {"templateID": "again", "network": {"allowOut": ["web.test"], "denyOut": ["0.0.0.0/0"]}}
+    box.id = call(may.key, "POST", "/sandboxes", asked)["sandboxID"]
+    equal("… but that which it asks for", box.run("python3", "-c", GET, "http://web.test/"), hello)
+    for b in may.sandboxes.List(pb.SandboxServiceListRequest()).sandboxes:
+        may.sandboxes.Kill(pb.KillRequest(sandbox_id=b.id))
+    seen = build(may_not.key, "cut", "python", {"type": "RUN", "args": ["echo built"]})
+    check("who may have no network builds without", seen["status"] == "ready" and any("without network" in e["message"] for e in seen["logEntries"]), seen)
+    for t, name in ((may, "fetched"), (may, "again"), (may_not, "cut")):
+        t.snapshots.Delete(pb.SnapshotServiceDeleteRequest(snapshot=name))
 
 
 suite.main(templates="base,python", worker_args=("--net-dns", outside.RESOLVER))
