@@ -277,11 +277,11 @@ static int cmd_prune(const struct cli_opts *o, const struct args *a)
 static json_t *template_json(const Cloche__V1__Template *t)
 {
     const Cloche__V1__Resources *r = t->defaults;
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i}", "name", t->name, "driver",
-                     t->driver, "kernel", t->kernel, "snapshot_key", t->snapshot_key, "verity_root",
-                     t->verity_root, "vcpus", (int)(r ? r->vcpus : 0), "memory_mib",
-                     (int)(r ? r->memory_mib : 0), "workers", (int)t->workers, "warm",
-                     (int)t->warm);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i}", "name", t->name,
+                     "driver", t->driver, "kernel", t->kernel, "image", t->image, "snapshot_key",
+                     t->snapshot_key, "verity_root", t->verity_root, "vcpus",
+                     (int)(r ? r->vcpus : 0), "memory_mib", (int)(r ? r->memory_mib : 0), "workers",
+                     (int)t->workers, "warm", (int)t->warm);
 }
 
 static int cmd_list(const struct cli_opts *o, const struct args *a)
@@ -315,6 +315,7 @@ static int cmd_show(const struct cli_opts *o, const struct args *a)
     static const struct out_col lines[] = {{"name", "name"},
                                            {"driver", "driver"},
                                            {"kernel", "kernel"},
+                                           {"image", "image"},
                                            {"snapshot_key", "snapshot key"},
                                            {"verity_root", "verity root"},
                                            {"vcpus", "vCPUs"},

@@ -18,8 +18,8 @@
 #include "cloche/v1/sandbox.pb-c.h"
 #include "e2b/labels.h"
 #include "e2b/origin.h"
-#include "e2b/text.h"
 #include "e2b/network.h"
+#include "e2b/text.h"
 
 enum {
     CREATE_S = 120,
@@ -721,6 +721,13 @@ static void create(struct e2b_call *c)
 static void begin(struct e2b_call *c)
 {
     struct work *w = c->work;
+    if (!w->origin.template_[0] && !w->origin.snapshot[0]) {
+        fail(c,
+             "no template here was made of the image '%.100s': on the host, `cloche template build "
+             "NAME --image %.100s` makes one",
+             w->recipe.image, w->recipe.image);
+        return;
+    }
     w->with_network =
         c->server->conf.build_net[0] && (!w->origin.snapshot[0] || w->origin.has_network);
     create(c);
@@ -762,7 +769,10 @@ int e2b_build_run(struct e2b_build *b, const struct e2b_call *asker,
     w->recipe = *recipe;
     w->until_ns = cl_now_ns() + E2B_BUILD_S * CL_NS_PER_S;
     (void)snprintf(w->label, sizeof w->label, "base");
-    say(c, "[base] FROM %s", recipe->base);
-    e2b_origin_find(c, recipe->base, &w->origin, begin);
+    say(c, "[base] FROM %.200s", recipe->base ? recipe->base : recipe->image);
+    if (recipe->base)
+        e2b_origin_find(c, recipe->base, &w->origin, begin);
+    else
+        e2b_origin_find_image(c, recipe->image, &w->origin, begin);
     return 0;
 }

@@ -6,7 +6,10 @@
 
 #include "cloche/v1/template.pb-c.h"
 #include "e2b/labels.h"
+#include "e2b/recipe.h"
 #include "e2b/snapshot.h"
+
+enum { TEMPLATES_MAX = 256 /* of the scheduler's answer: all that it knows */ };
 
 /* E2B's two templates; any other name is one of Cloche's own. */
 static const char *template_of(const struct e2b_call *c, const char *name)
@@ -27,6 +30,10 @@ static void on_snapshot(struct e2b_call *c, const ProtobufCMessage *reply, const
     struct e2b_origin *o = c->origin;
     if (err && err->code == CL_E_NOTFOUND && o->template_[0]) {
         take_template(c);
+        return;
+    }
+    if (err && err->code == CL_E_NOTFOUND) {
+        c->found(c);
         return;
     }
     if (err) {
@@ -94,4 +101,37 @@ void e2b_origin_find(struct e2b_call *c, const char *name, struct e2b_origin *or
         ask_template(c);
     else
         take_template(c);
+}
+
+/* --- by an image --------------------------------------------------------------------------------
+ */
+
+static void on_listed(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
+{
+    const Cloche__V1__TemplateServiceListResponse *m =
+        (const Cloche__V1__TemplateServiceListResponse *)reply;
+    struct e2b_origin *o = c->origin;
+    if (err) {
+        e2b_fail(c, err);
+        return;
+    }
+    for (size_t i = 0; i < m->n_templates && !o->template_[0]; i++) {
+        if (e2b_image_is(m->templates[i]->image, o->image))
+            (void)snprintf(o->template_, sizeof o->template_, "%s", m->templates[i]->name);
+    }
+    c->found(c);
+}
+
+void e2b_origin_find_image(struct e2b_call *c, const char *image, struct e2b_origin *origin,
+                           e2b_run_fn *next)
+{
+    static const struct e2b_method list =
+        E2B_RPC("TemplateService", "List", template_service_list_response);
+    Cloche__V1__TemplateServiceListRequest m = CLOCHE__V1__TEMPLATE_SERVICE_LIST_REQUEST__INIT;
+    *origin = (struct e2b_origin){.image = image};
+    c->origin = origin;
+    c->found = next;
+    m.page_size = TEMPLATES_MAX;
+    (void)!e2b_ask(c, &(struct e2b_ask){.method = &list, .request = &m.base, .on_end = on_listed},
+                   NULL);
 }

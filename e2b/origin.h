@@ -19,11 +19,15 @@ struct e2b_origin {
     bool has_network;                          /* the snapshot's copies may have one */
     bool is_built;                             /* it is a template that a tenant built */
     struct e2b_place place;
+    const char *image; /* borrowed: what is looked for */
 };
 
 /* Find out, into *origin, which lives as long as the call, and go on; what is neither goes on as
  * a template, and who makes a sandbox of it hears why not.  May end the call. */
 void e2b_origin_find(struct e2b_call *c, const char *name, struct e2b_origin *origin,
                      e2b_run_fn *next);
+/* The same of the template that was made of a container image; "" in both: there is none. */
+void e2b_origin_find_image(struct e2b_call *c, const char *image, struct e2b_origin *origin,
+                           e2b_run_fn *next);
 
 #endif

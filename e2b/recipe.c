@@ -273,34 +273,71 @@ void e2b_step_text(const struct e2b_step *s, char *out, size_t size)
 /* --- the whole ----------------------------------------------------------------------------------
  */
 
-/* E2B's own images are its two templates.  What another image is here, only an operator can say. */
-static int read_image(const char *image, const char **ret_base, struct cl_err *err)
+/* "docker.io/library/", as far as it is not said. */
+static const char *short_name(const char *image)
+{
+    static const char *const hosts[] = {"docker.io/", "index.docker.io/"};
+    static const char library[] = "library/";
+    for (size_t i = 0; i < CL_COUNT(hosts); i++) {
+        if (strncmp(image, hosts[i], strlen(hosts[i])) == 0) {
+            image += strlen(hosts[i]);
+            break;
+        }
+    }
+    return strncmp(image, library, sizeof library - 1) == 0 ? image + sizeof library - 1 : image;
+}
+
+/* The tag or digest of a name, with its mark; a registry's port is none. */
+static const char *version_of(const char *image)
+{
+    const char *slash = strrchr(image, '/'), *name = slash ? slash : image;
+    size_t n = strcspn(name, ":@");
+    return name[n] ? name + n : ":latest";
+}
+
+static size_t name_length(const char *image)
+{
+    const char *slash = strrchr(image, '/'), *name = slash ? slash : image;
+    return (size_t)(name - image) + strcspn(name, ":@");
+}
+
+bool e2b_image_is(const char *a, const char *b)
+{
+    a = short_name(a);
+    b = short_name(b);
+    size_t n = name_length(a);
+    return n > 0 && n == name_length(b) && strncmp(a, b, n) == 0 &&
+           strcmp(version_of(a), version_of(b)) == 0;
+}
+
+/* E2B's own images are its two templates; of which templates others are, the host knows. */
+static void read_image(const char *image, struct e2b_recipe *ret)
 {
     static const struct {
         const char *image, *template_;
     } known[] = {{"e2bdev/base", "base"}, {"e2bdev/code-interpreter", "code-interpreter-v1"}};
-    size_t n = strcspn(image, ":@");
+    const char *name = short_name(image);
+    size_t n = name_length(name);
+    ret->image = image;
     for (size_t i = 0; i < CL_COUNT(known); i++) {
-        if (n == strlen(known[i].image) && strncmp(image, known[i].image, n) == 0) {
-            *ret_base = known[i].template_;
-            return 0;
+        if (n == strlen(known[i].image) && strncmp(name, known[i].image, n) == 0) {
+            ret->base = known[i].template_;
+            ret->image = NULL;
         }
     }
-    return cl_fail(err, CL_E_UNIMPL, 0,
-                   "image '%.100s': container images become templates on the host: `cloche "
-                   "template build NAME --image %.100s`, then from_template(\"NAME\")",
-                   image, image);
 }
 
-static int read_base(const json_t *body, const char **ret_base, struct cl_err *err)
+static int read_base(const json_t *body, struct e2b_recipe *ret, struct cl_err *err)
 {
     const char *image = mcp_json_text(body, "fromImage");
-    *ret_base = mcp_json_text(body, "fromTemplate");
-    if (*ret_base && !image)
-        return (*ret_base)[0] ? 0 : cl_fail(err, CL_E_INVALID, 0, "fromTemplate is empty");
-    if (!*ret_base && image)
-        return read_image(image, ret_base, err);
-    return cl_fail(err, CL_E_INVALID, 0, "want one of fromTemplate and fromImage");
+    const char *template_ = mcp_json_text(body, "fromTemplate");
+    ret->base = template_;
+    ret->image = NULL;
+    if (!image == !template_ || !(image ? image : template_)[0])
+        return cl_fail(err, CL_E_INVALID, 0, "want one of fromTemplate and fromImage");
+    if (image)
+        read_image(image, ret);
+    return 0;
 }
 
 static int read_command(const json_t *body, const char *name, const char **ret, struct cl_err *err)
@@ -329,8 +366,7 @@ static int check_steps(const struct e2b_recipe *r, struct cl_err *err)
 int e2b_recipe_read(const json_t *body, struct e2b_recipe *ret, struct cl_err *err)
 {
     const json_t *steps = json_object_get(body, "steps");
-    if (read_base(body, &ret->base, err) < 0 ||
-        read_command(body, "startCmd", &ret->start, err) < 0 ||
+    if (read_base(body, ret, err) < 0 || read_command(body, "startCmd", &ret->start, err) < 0 ||
         read_command(body, "readyCmd", &ret->ready, err) < 0)
         return -1;
     if (!is_absent(steps) && !json_is_array(steps))

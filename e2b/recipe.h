@@ -33,7 +33,8 @@ int e2b_build_wish_read(const json_t *body, struct e2b_build_wish *ret, struct c
 /* --- the recipe ------------------------------------------------------------------------------- */
 
 struct e2b_recipe {
-    const char *base;          /* a template or snapshot by E2B's name for it */
+    const char *base;  /* a template or snapshot by E2B's name for it; NULL = see image */
+    const char *image; /* a template that was made of this container image; NULL = see base */
     const char *start, *ready; /* NULL = none */
     const json_t *steps;
     size_t n;
@@ -41,6 +42,9 @@ struct e2b_recipe {
 /* Everything is looked at: a recipe that is read can fail in its guest only, unless the base has an
  * environment that leaves no room for this one's.  Errors name the step, from 1. */
 int e2b_recipe_read(const json_t *body, struct e2b_recipe *ret, struct cl_err *err) CL_MUST;
+
+/* Are these two names of one image?  "python" is docker.io/library/python:latest. */
+bool e2b_image_is(const char *a, const char *b);
 
 /* Can an archive be called so? */
 bool e2b_is_hash(const char *hash);

@@ -69,7 +69,7 @@ struct tenant {
 /* --- workers -------------------------------------------------------------------------------- */
 
 struct worker_template {
-    char name[64], snapshot_key[65], verity_root[65], kernel[64], driver[16];
+    char name[64], snapshot_key[65], verity_root[65], kernel[64], driver[16], image[256];
     Cloche__V1__GuestSeparation separation;
     uint32_t vcpus, memory_mib, warm; /* sizes: the template's defaults */
     bool building;                    /* its snapshot: nobody should count on it yet */

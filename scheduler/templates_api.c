@@ -26,6 +26,7 @@ static void add(struct rows *r, const struct worker_template *t)
         r->m[i].verity_root = (char *)(uintptr_t)t->verity_root;
         r->m[i].kernel = (char *)(uintptr_t)t->kernel;
         r->m[i].driver = (char *)(uintptr_t)t->driver;
+        r->m[i].image = (char *)(uintptr_t)t->image;
         r->defaults[i].vcpus = t->vcpus;
         r->defaults[i].memory_mib = t->memory_mib;
         r->m[i].defaults = &r->defaults[i];

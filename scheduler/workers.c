@@ -301,6 +301,7 @@ static void take_load(struct worker *w, const Cloche__V1__WorkerLoad *l)
         (void)snprintf(o->verity_root, sizeof o->verity_root, "%s", t->verity_root);
         (void)snprintf(o->kernel, sizeof o->kernel, "%s", t->kernel);
         (void)snprintf(o->driver, sizeof o->driver, "%s", t->driver);
+        (void)snprintf(o->image, sizeof o->image, "%s", t->image);
         o->separation = t->guest_separation;
         o->vcpus = t->default_vcpus;
         o->memory_mib = t->default_memory_mib;

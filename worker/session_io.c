@@ -128,6 +128,7 @@ static void fill_load(struct session *s, struct load_message *m)
         w->snapshot_key = (char *)(uintptr_t)t->snapshot_key;
         w->verity_root = (char *)(uintptr_t)t->m.verity_root;
         w->kernel = (char *)(uintptr_t)t->m.kernel_version;
+        w->image = (char *)(uintptr_t)t->m.image;
         w->default_vcpus = t->m.default_vcpus;
         w->default_memory_mib = t->m.default_memory_mib;
         w->warm = infos[i].parked;

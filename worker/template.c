@@ -144,6 +144,17 @@ static int get_contexts(const json_t *root, struct template_manifest *m, struct 
     return 0;
 }
 
+/* Of a recipe there is none, and what a file of the host's is called is nobody's business. */
+static void get_image(const json_t *root, struct template_manifest *m)
+{
+    static const char registry[] = "docker://";
+    const char *source =
+        json_string_value(json_object_get(json_object_get(root, "container"), "source"));
+    size_t n = sizeof registry - 1;
+    if (source && strncmp(source, registry, n) == 0 && strlen(source + n) < sizeof m->image)
+        memcpy(m->image, source + n, strlen(source + n) + 1);
+}
+
 static int read_fields(const json_t *root, struct template_manifest *m, struct cl_err *err)
 {
     uint32_t version;
@@ -173,6 +184,7 @@ static int read_fields(const json_t *root, struct template_manifest *m, struct c
         return -1;
     if (!cl_name_is_valid(m->name))
         return cl_fail(err, CL_E_INVALID, 0, "manifest: '%s' is no template name", m->name);
+    get_image(root, m);
     if (get_warmups(root, m, err) < 0)
         return -1;
     return get_contexts(root, m, err);

@@ -25,6 +25,7 @@ struct rest;
 enum {
     TEMPLATE_FILE_MAX = 48,
     TEMPLATE_NAME_MAX = 64,
+    TEMPLATE_IMAGE = 256,
     TEMPLATE_HEX = 65, /* SHA-256 in hex and its NUL */
     TEMPLATE_MAC = 32, /* HMAC-SHA-256 */
     TEMPLATE_CMDLINE_MAX = 1024,
@@ -62,6 +63,7 @@ struct template_manifest {
     char image_key[TEMPLATE_HEX];
     char verity_root[TEMPLATE_HEX];
     char kernel_version[64];
+    char image[TEMPLATE_IMAGE]; /* of a registry, that it was made of; "" = none */
     char cmdline[TEMPLATE_CMDLINE_MAX];
     char kernel_sha256[TEMPLATE_HEX], initrd_sha256[TEMPLATE_HEX], rootfs_sha256[TEMPLATE_HEX];
     char scratch_sha256[TEMPLATE_HEX]; /* of the empty scratch file system; "" = an older image,

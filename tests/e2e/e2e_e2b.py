@@ -233,7 +233,7 @@ def templates_without_an_sdk(c):
     equal("nobody's key begins none", new(who=nobody)[0], 401)
     file = f"/templates/mine/files/{'0a' * 32}"
     equal("nor gets a place for files", [other.call("GET", file)[0], nobody.call("GET", file)[0]], [404, 401])
-    equal("a recipe that is none", [a.call("POST", "/v2" + where, b)[0] for b in ({}, {"fromTemplate": "python", "steps": [{}]}, {"fromImage": "python:3"})], [400, 400, 501])
+    equal("a recipe that is none", [a.call("POST", "/v2" + where, b)[0] for b in ({}, {"fromTemplate": "python", "steps": [{}]}, {"fromImage": ""})], [400] * 3)
     equal("… and it still waits", state(where)[1]["status"], "waiting")
     status, link = a.call("GET", file)
     equal("a place for files", (status, link["present"], urllib.parse.urlsplit(link["url"]).path), (201, False, file))

@@ -4,7 +4,7 @@ CodeService as the gateway sees them, over real gRPC.
 A port of the sandbox is the same port of 127.0.0.1, where a `Guest` listens and answers as the test says.  Connect and
 CreateLink judge the credential; what they were asked stands in `connects` and `links`.  Every Fork is made, unless
 `on_fork(its number, context)` says something else; what was asked stands in `forks` and `kills`.
-Snapshots are what the test puts into `snapshots`, templates those of `templates`; `on_create(request, context)` and
+Snapshots are what the test puts into `snapshots`, templates those of `templates`, of container images those of `images`; `on_create(request, context)` and
 `on_snapshot(method, request, context)` may say something else, `asked` has the method and the request of each.
 Files that are written stand in `writes`, folders in `folders`; `on_write(write, context)` sees each message, `on_folder(request, context)`
 each folder, and may say something else, or wait.
@@ -147,6 +147,7 @@ class Scheduler:
         self.connects, self.links, self.creates, self.paths, self.forks, self.kills = [], [], [], [], [], []
         self.on_fork, self.now, self.most, self.lock = None, 0, 0, threading.Lock()
         self.on_create, self.on_snapshot, self.asked, self.snapshots, self.templates = None, None, [], [], {"python"}
+        self.images = {}
         self.writes, self.folders, self.on_write, self.on_folder = [], [], None, None
         self.cells, self.on_cell, self.watches = [], None, []
         self.target = f"unix:{folder}/api.sock"
@@ -178,7 +179,8 @@ class Scheduler:
             grpc.method_handlers_generic_handler("cloche.v1.TenantService", {
                 "WhoAmI": unary(self.who_am_i, pb.WhoAmIRequest.FromString, text)}),
             grpc.method_handlers_generic_handler("cloche.v1.TemplateService", {
-                "Get": unary(self.get_template, pb.TemplateServiceGetRequest.FromString, text)}),
+                "Get": unary(self.get_template, pb.TemplateServiceGetRequest.FromString, text),
+                "List": unary(self.list_templates, pb.TemplateServiceListRequest.FromString, text)}),
             grpc.method_handlers_generic_handler("cloche.v1.SnapshotService", {
                 "Create": unary(self.keep, pb.SnapshotServiceCreateRequest.FromString, text),
                 "Get": unary(self.get_snapshot, pb.SnapshotServiceGetRequest.FromString, text),
@@ -361,6 +363,10 @@ class Scheduler:
         if m.name not in self.templates:
             context.abort(grpc.StatusCode.NOT_FOUND, f"no connected worker has a template '{m.name}'")
         return pb.TemplateServiceGetResponse(template=pb.Template(name=m.name))
+
+    def list_templates(self, m, context):
+        self.hear("Templates", m, context)
+        return pb.TemplateServiceListResponse(templates=[pb.Template(name=n, image=i) for n, i in self.images.items()])
 
     def keep(self, m, context):
         with self.counted():

@@ -162,15 +162,16 @@ def others_begin_with_it(w):
             context.abort(C.INVALID_ARGUMENT, "template: must match")
         if m.snapshot == snp(8):
             context.abort(C.FAILED_PRECONDITION, "it has no card")
-    with world(w, on_create=no_such) as s:
+    some = [kept(1), kept(2, "numpy.ready"), kept(3, "0"), kept(4, "ready"), kept(8)]
+    with world(w, some, on_create=no_such) as s:
         for word in (snp(1), "numpy.ready", "0"):
-            equal(f"{word[:11]} can be no template", create(word)[:3], (201, [("", word)], []))
+            equal(f"{word[:11]} can be no template", create(word)[:3], (201, [("", word)], ["Get"]))
         equal("E2B's names are templates", [create(t)[:3] for t in ("base", "code-interpreter-v1")], [(201, [(t, "")], []) for t in ("python", "code")])
         equal("so is what a template is called", create("python")[:3], (201, [("python", "")], ["Template"]))
-        equal("what none is called may be a snapshot", create("ready")[:3], (201, [("", "ready")], ["Template"]))
+        equal("what none is called may be a snapshot", create("ready")[:3], (201, [("", "ready")], ["Template", "Get"]))
         status, asked, _, said = create("nobody")
-        equal("what is neither is refused as a template", (status, asked, said["message"]), (404, [("", "nobody"), ("nobody", "")], "no template of that name"))
-        equal("… with the key that the caller gave", [m.idempotency_key for m in s.creates], ["k"] * 2)
+        equal("what is neither is refused as a template", (status, asked, said["message"]), (404, [("nobody", "")], "no template of that name"))
+        equal("… with the key that the caller gave", [m.idempotency_key for m in s.creates], ["k"])
         status, asked, _, said = create(snp(9))
         equal("one that is gone", (status, asked, said["message"]), (404, [("", snp(9))], "no snapshot of that name"))
         status, _, _, said = create(snp(8), network=NETWORK)
@@ -184,6 +185,22 @@ def others_begin_with_it(w):
         create("ready")
         check("without rules it is left to the snapshot", not s.creates[0].HasField("network_grant"), s.creates)
         equal("what cannot be had is refused before", create("ready", volumeMounts=[{"name": "a", "path": "/b"}])[:2], (501, []))
+    labels = {"e2b-template": "app", "e2b-user": "root", "e2b-env-a": '{"A":', "e2b-env-b": '"1"}', "e2b-build": "b", "m-a": "of its maker"}
+    built = kept(5, "app")
+    built.labels.extend(pb.Label(key=k, value=v) for k, v in labels.items())
+    with world(w, [built]) as s:
+        create("app", metadata={"a": "b"})
+        (m,) = s.creates
+        equal("one that was built says how commands run", {x.key: x.value for x in m.labels}, {"e2b-template": "app", "e2b-user": "root", "e2b-env-a": '{"A":"1"}', "m-a": "b"})
+        equal("without network it is left as it is", m.network, pb.NETWORK_UNSPECIFIED)
+        built.network_grant.allow.append("of.its.build")
+        create("app")
+        equal("… what it had for its build nobody else has", (s.creates[0].network, s.creates[0].HasField("network_grant")), (pb.NETWORK_NONE, False))
+        create("app", network=NETWORK)
+        equal("… but what is asked for", (s.creates[0].network, list(s.creates[0].network_grant.allow)), (pb.NETWORK_UNSPECIFIED, ["a.example:*"]))
+    for code, status in ((C.PERMISSION_DENIED, 403), (C.UNAVAILABLE, 503)):
+        with world(w, [kept(1)], on_snapshot=refuses(code, "no", "Get")):
+            equal(f"what it is must be known: {code.name}", create(snp(1))[:2], (status, []))
     for code in (C.PERMISSION_DENIED, C.UNAVAILABLE, C.UNIMPLEMENTED):
         with world(w, on_snapshot=refuses(code, "no", "Template")):
             equal(f"who may not look has templates alone: {code.name}", create("ready")[:3], (201, [("ready", "")], ["Template"]))

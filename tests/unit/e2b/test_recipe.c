@@ -78,8 +78,10 @@ static void test_bases(void **state)
         {"{\"fromImage\":\"e2bdev/base\"}", CL_OK, "base"},
         {"{\"fromImage\":\"e2bdev/base:latest\",\"steps\":null}", CL_OK, "base"},
         {"{\"fromImage\":\"e2bdev/code-interpreter@sha256:0\"}", CL_OK, "code-interpreter-v1"},
-        {"{\"fromImage\":\"e2bdev/base2\"}", CL_E_UNIMPL, NULL},
-        {"{\"fromImage\":\"python:3.12\"}", CL_E_UNIMPL, NULL},
+        {"{\"fromImage\":\"docker.io/e2bdev/base:1\"}", CL_OK, "base"},
+        {"{\"fromImage\":\"e2bdev/base2\"}", CL_OK, NULL},
+        {"{\"fromImage\":\"python:3.12\"}", CL_OK, NULL},
+        {"{\"fromImage\":\"\"}", CL_E_INVALID, NULL},
         {"{}", CL_E_INVALID, NULL},
         {"{\"fromTemplate\":\"\"}", CL_E_INVALID, NULL},
         {"{\"fromTemplate\":\"a\",\"fromImage\":\"b\"}", CL_E_INVALID, NULL},
@@ -92,11 +94,38 @@ static void test_bases(void **state)
         int rc = e2b_recipe_read(o, &recipe, &err);
         if ((rc == 0) != (rows[i].code == CL_OK) || err.code != rows[i].code)
             fail_msg("%s: %d, %s", rows[i].text, (int)err.code, err.text);
-        if (rc == 0)
+        if (rc == 0 && rows[i].base)
             assert_string_equal(recipe.base, rows[i].base);
+        if (rc == 0)
+            assert_int_equal(!recipe.image, rows[i].base != NULL);
         json_decref(o);
     }
     assert_int_equal(e2b_recipe_read(NULL, &recipe, NULL), -1);
+}
+
+static void test_images(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *a, *b;
+        bool same;
+    } rows[] = {{"python", "docker.io/library/python:latest", true},
+                {"python:3.12", "library/python:3.12", true},
+                {"a.org:5000/x/y", "a.org:5000/x/y:latest", true},
+                {"a.org/x@sha256:0", "a.org/x@sha256:0", true},
+                {"index.docker.io/me/app:1", "me/app:1", true},
+                {"python:3.12", "python:3.11", false},
+                {"python:3.12", "python", false},
+                {"a.org/python", "python", false},
+                {"a.org:5000/y", "a.org", false},
+                {"python", "", false},
+                {"", "", false},
+                {":1", ":1", false}};
+    for (size_t i = 0; i < CL_COUNT(rows); i++) {
+        if (e2b_image_is(rows[i].a, rows[i].b) != rows[i].same ||
+            e2b_image_is(rows[i].b, rows[i].a) != rows[i].same)
+            fail_msg("%s, %s", rows[i].a, rows[i].b);
+    }
 }
 
 static void test_start_and_ready(void **state)
@@ -239,6 +268,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_bases),
+        cmocka_unit_test(test_images),
         cmocka_unit_test(test_start_and_ready),
         cmocka_unit_test_teardown(test_each_step_changes_the_place, teardown),
         cmocka_unit_test_teardown(test_steps_that_are_none, teardown),

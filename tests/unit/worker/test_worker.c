@@ -111,6 +111,27 @@ static void test_a_manifest_of_an_older_image_has_no_scratch_disk(void **state)
     template_manifest_fini(&m);
 }
 
+static void test_a_manifest_names_the_image_of_a_registry(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *source, *image;
+    } rows[] = {{"\"docker://node:22-slim\"", "node:22-slim"},
+                {"\"docker://\"", ""},
+                {"\"oci:/home/me/secret\"", ""},
+                {"7", ""},
+                {"\"docker://" HEX64 HEX64 HEX64 HEX64 "\"", ""}};
+    struct template_manifest m;
+    char text[2048];
+    for (size_t i = 0; i < CL_COUNT(rows); i++) {
+        (void)snprintf(text, sizeof text, "{\"container\":{\"source\":%s,\"id\":\"x\"},%s",
+                       rows[i].source, manifest + 1);
+        assert_int_equal(template_parse(text, strlen(text), &m, NULL), 0);
+        assert_string_equal(m.image, rows[i].image);
+        template_manifest_fini(&m);
+    }
+}
+
 static void test_disks_start_from_the_template_and_stay_sparse(void **state)
 {
     (void)state;
@@ -554,6 +575,7 @@ int main(void)
         cmocka_unit_test(test_costs_that_cannot_be_are_not_believed),
         cmocka_unit_test(test_a_manifest_is_read),
         cmocka_unit_test(test_a_manifest_of_an_older_image_has_no_scratch_disk),
+        cmocka_unit_test(test_a_manifest_names_the_image_of_a_registry),
         cmocka_unit_test(test_disks_start_from_the_template_and_stay_sparse),
         cmocka_unit_test(test_a_bad_manifest_names_its_field),
         cmocka_unit_test(test_contexts_of_a_manifest_are_checked),
