@@ -17,8 +17,8 @@
 #include "cloche/v1/file.pb-c.h"
 #include "cloche/v1/sandbox.pb-c.h"
 #include "e2b/labels.h"
-#include "e2b/origin.h"
 #include "e2b/network.h"
+#include "e2b/origin.h"
 #include "e2b/text.h"
 
 enum {
@@ -42,7 +42,7 @@ struct voice {
 
 /* How an exec ended. */
 struct outcome {
-    bool is_known, is_good, is_out_of_time;
+    bool is_known, is_good;
     char text[160];
 };
 
@@ -52,7 +52,7 @@ struct work {
     struct e2b_origin origin;
     struct e2b_place place;
     struct e2b_step step;
-    size_t at;      /* steps done, and the one that is */
+    size_t at;      /* which step it is, from 1 */
     char label[16]; /* of the log: "base", a step from 1, "finalize" */
     char box[CL_ID_MAX];
     struct voice voice;
@@ -60,9 +60,9 @@ struct work {
     e2b_run_fn *then;           /* when the exec has ended */
     struct rpc_call *from, *to; /* the channel's: an archive's; from: while it is not read */
     uint64_t until_ns;
-    const char *ready_text;
-    char ready_line[E2B_BUILD_UUID + 16]; /* "" = nothing is waited for */
-    bool is_ready;
+    const char *ready_text;               /* the command that says whether it is ready */
+    char ready_line[E2B_BUILD_UUID + 16]; /* what is printed then; "" = nothing is waited for */
+    bool is_ready, awaits_ready;
     bool with_network, is_cut_off; /* the tenant may have none */
 };
 
@@ -185,10 +185,9 @@ static void take_end(struct outcome *o, const Cloche__V1__ExecResult *r)
     bool exited = r->outcome == CLOCHE__V1__OUTCOME__OUTCOME_EXITED;
     o->is_known = true;
     o->is_good = exited && r->exit_code == 0;
-    o->is_out_of_time = r->outcome == CLOCHE__V1__OUTCOME__OUTCOME_TIMED_OUT;
     if (exited)
         (void)snprintf(o->text, sizeof o->text, "exit status %d", r->exit_code);
-    else if (o->is_out_of_time)
+    else if (r->outcome == CLOCHE__V1__OUTCOME__OUTCOME_TIMED_OUT)
         (void)snprintf(o->text, sizeof o->text, "the time is over");
     else if (r->outcome == CLOCHE__V1__OUTCOME__OUTCOME_OOM_KILLED)
         (void)snprintf(o->text, sizeof o->text, "out of memory");
@@ -318,7 +317,6 @@ static void keep(struct e2b_call *c)
     struct e2b_place_labels labels;
     Cloche__V1__SnapshotServiceCreateRequest m = CLOCHE__V1__SNAPSHOT_SERVICE_CREATE_REQUEST__INIT;
     Cloche__V1__Label label = CLOCHE__V1__LABEL__INIT, *list[E2B_PLACE_LABELS + 1] = {&label};
-    c->after = NULL; /* it was ready in time */
     (void)snprintf(w->place.template_, sizeof w->place.template_, "%s", w->build->name);
     e2b_place_write(&w->place, &labels);
     m.sandbox_id = w->box;
@@ -362,22 +360,22 @@ static const char start_script[] =
     "[ -z \"$start\" ] || wait $start || exit\n"
     "exec sleep infinity\n";
 
-static void fail_start(struct e2b_call *c, const struct outcome *o)
+static void fail_start(struct e2b_call *c)
 {
     const struct work *w = c->work;
     const char *last = w->voice.last;
-    fail(c, "the start command ended: %s%s%s", o->text, last[0] ? ": " : "", last);
+    fail(c, "the start command ended: %s%s%s", w->outcome.text, last[0] ? ": " : "", last);
 }
 
 static void on_start_event(struct e2b_call *c, const ProtobufCMessage *msg, struct rpc_call *rpc)
 {
     struct work *w = c->work;
     on_event(c, msg, rpc);
-    if (w->is_ready && w->then) {
-        w->then = NULL;
+    if (w->awaits_ready && w->is_ready) {
+        w->awaits_ready = false;
         keep(c);
-    } else if (w->outcome.is_known && w->then) {
-        fail_start(c, &w->outcome);
+    } else if (w->awaits_ready && w->outcome.is_known) {
+        fail_start(c);
     }
 }
 
@@ -387,7 +385,7 @@ static void on_start_detached(struct e2b_call *c, const ProtobufCMessage *reply,
 {
     const struct work *w = c->work;
     (void)reply;
-    if (w->then)
+    if (w->awaits_ready)
         fail(c, "%s", err ? err->text : "the start command's output ended");
 }
 
@@ -404,7 +402,7 @@ static void fail_slow(struct e2b_call *c)
 {
     const struct work *w = c->work;
     const char *last = w->voice.last;
-    if (w->then)
+    if (w->awaits_ready)
         fail(c, "not ready after %d s: %.200s%s%s", READY_S, w->ready_text, last[0] ? ": " : "",
              last);
 }
@@ -421,7 +419,7 @@ static void finalize(struct e2b_call *c)
     if (w->recipe.start)
         say(c, "[finalize] START %.200s", w->recipe.start);
     (void)snprintf(w->ready_line, sizeof w->ready_line, "cloche-ready-%s", w->build->id);
-    w->then = keep;
+    w->awaits_ready = true;
     e2b_after(c, READY_S * CL_NS_PER_S, fail_slow);
     start(c,
           &(struct command){.argv = {"/bin/bash", "-l", "-c", start_script, "start",
