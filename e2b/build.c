@@ -345,9 +345,9 @@ static void keep(struct e2b_call *c)
 static const char start_script[] =
     "command -v ss >/dev/null || ss() {\n"
     "    local port; printf -v port ':%04X' \"${4#:}\"\n"
-    "    grep -hiE \"^ *[0-9]+: [0-9A-F]+$port [0-9A-F:]+ 0A\" /proc/net/tcp /proc/net/tcp6\n"
+    "    grep -shiE \"^ *[0-9]+: [0-9A-F]+$port [0-9A-F:]+ 0A\" /proc/net/tcp /proc/net/tcp6\n"
     "}\n"
-    "command -v pgrep >/dev/null || pgrep() { grep -hE -- \"$1\" /proc/[0-9]*/comm; }\n"
+    "command -v pgrep >/dev/null || pgrep() { grep -shE -- \"$1\" /proc/[0-9]*/comm; }\n"
     "export -f ss pgrep 2>/dev/null\n"
     "start= said=\n"
     "[ -z \"$1\" ] || { /bin/bash -c \"$1\" & start=$!; }\n"

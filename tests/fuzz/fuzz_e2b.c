@@ -235,8 +235,11 @@ static void read_recipe(const char *text)
     CL_ASSERT(err.code || (strlen(wish.name) > 0 && strlen(wish.name) < E2B_BUILD_NAME));
     err = (struct cl_err){0};
     CL_ASSERT((e2b_recipe_read(body, &r, &err) == 0) == (err.code == CL_OK));
+    CL_ASSERT(err.code || !r.base == (r.image != NULL));
     if (!err.code)
         do_steps(&r);
+    if (!err.code && r.image)
+        CL_ASSERT(e2b_image_is(r.image, text) == e2b_image_is(text, r.image));
     json_decref(body);
 }
 
