@@ -19,8 +19,8 @@ static const struct arg_opt up_opts[] = {
     {"net-private", 0, ARG_STRING, OPT(net_private), "10.1.0.0/16",
      "addresses that are not public and that --net may name all the same, with commas"},
     {"build-net", 0, ARG_STRING, OPT(build_net), "RULES",
-     "what builds of templates by E2B's SDKs may reach, as --net says it: deb.debian.org,pypi.org,"
-     "files.pythonhosted.org (default nothing)"},
+     "what builds of templates by E2B's SDKs may reach, as --net says it: deb.debian.org:80,"
+     "pypi.org,files.pythonhosted.org (default nothing)"},
     {"rules", 0, ARG_STRING, OPT(rules), "FILE",
      "detections of your own for findings (docs/rules.md); read again when it changes"},
     {"metrics", 0, ARG_STRING, OPT(metrics), "HOST:PORT",
