@@ -31,6 +31,19 @@ void drain_stuck(struct unit *u, const struct cl_err *why, enum drain_cost cost)
                        books_kind_name(u->kind), u->id, why->text);
 }
 
+void drain_place_came(struct sched *s)
+{
+    size_t at = 0;
+    uint64_t soon = cl_now_ns() + again_s[DRAIN_COST_NOTHING] * CL_NS_PER_S;
+    if (!cl_timer_is_armed(&s->moves))
+        return; /* nobody is drained */
+    for (struct unit *u; (u = cl_map_next(s->units, &at, NULL)) != NULL;) {
+        if (u->stuck_until_ns <= soon)
+            u->stuck_until_ns = 0;
+    }
+    drain_soon(s);
+}
+
 static bool is_on(const struct unit *u, const struct worker *w)
 {
     return u->phase == PHASE_RUNNING && u->kind != BOOKS_JOB && strcmp(u->worker_id, w->id) == 0;

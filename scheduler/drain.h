@@ -16,6 +16,9 @@
 void drain_soon(struct sched *s);
 /* sched.moves: the same, and again in a second. */
 void on_drain_look(void *sched);
+/* A worker takes work, or has a template, that did not before: what waited for such a one, and lost
+ * nothing by its last try, is tried at once. */
+void drain_place_came(struct sched *s);
 /* It could not be moved away from its worker, and what that has cost: so it is tried again soon, or
  * not so soon. */
 enum drain_cost { DRAIN_COST_NOTHING, DRAIN_COST_BYTES, DRAIN_COST_PAUSE };

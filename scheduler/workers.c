@@ -278,8 +278,18 @@ static void fail_requests(struct sched *s, const char *worker_id)
 /* --- the session -------------------------------------------------------------------------------
  */
 
+/* 0 = nothing can go there; more of it is better. */
+static size_t offers(const struct worker *w)
+{
+    size_t ready = 0;
+    for (size_t i = 0; i < w->n_templates; i++)
+        ready += !w->templates[i].building;
+    return w->closed[0] || w->draining ? 0 : 1 + ready;
+}
+
 static void take_load(struct worker *w, const Cloche__V1__WorkerLoad *l)
 {
+    size_t before = offers(w);
     w->cap_vcpu = l->capacity_vcpu_milli;
     w->cap_mem = l->capacity_memory_mib;
     w->used_vcpu = l->used_vcpu_milli;
@@ -308,6 +318,8 @@ static void take_load(struct worker *w, const Cloche__V1__WorkerLoad *l)
         o->warm = t->warm;
         o->building = t->building;
     }
+    if (offers(w) > before)
+        drain_place_came(w->sched);
     units_dispatch_soon(w->sched);
 }
 

@@ -378,5 +378,22 @@ def what_there_is_no_room_for_waits(c):
         s.drain(undo=True)
 
 
+@suite.scenario
+def a_place_that_comes_is_taken_at_once(c):
+    """Not when the next try would be, 10 s after the last one."""
+    with Scene(c, "place", others=()) as s:
+        runs = Box(s.client)
+        s.drain()
+        check("there is no place", until(lambda: s.row().drain_trouble, 10), s.row())
+        b = Mover(c, B, closed="it is not ready yet")
+        b.keep_renewing(1)
+        s.others.append(b)
+        check("a worker that takes nothing is none", not s.is_at(runs, b, RUNNING, 1), runs.get())
+        b.load.closed = ""
+        b.send(load=b.load)
+        check("once it takes work it has it", s.is_at(runs, b, RUNNING, 8), runs.get())
+        s.drain(undo=True)
+
+
 if __name__ == "__main__":
     suite.main(cluster=Cluster)
