@@ -23,6 +23,7 @@
 
 enum {
     CREATE_S = 120,
+    IDLE_S = 600, /* of its sandbox, which something runs in as long as we live */
     SNAPSHOT_S = 120,
     READY_S = 300,
     GRACE_S = 30, /* for an end to reach us */
@@ -706,7 +707,7 @@ static void create(struct e2b_call *c)
         m.network = CLOCHE__V1__NETWORK__NETWORK_NONE;
     m.labels = labels;
     m.n_labels = 1;
-    m.ttl_ns = E2B_BUILD_S * CL_NS_PER_S;
+    m.ttl_ns = IDLE_S * CL_NS_PER_S;
     (void)!ask(c,
                &(struct e2b_ask){.method = &method,
                                  .request = &m.base,

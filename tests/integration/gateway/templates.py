@@ -80,7 +80,7 @@ def a_build_without_steps(w):
         b.run(fromTemplate="python")
         equal("it is ready", b.end()["status"], "ready")
         (made,) = s.creates
-        equal("in a sandbox that is known to be for it", ([(x.key, x.value) for x in made.labels], made.ttl_ns), ([("e2b-build", b.id)], 3600 * 10**9))
+        equal("in a sandbox that is known to be for it", ([(x.key, x.value) for x in made.labels], made.ttl_ns), ([("e2b-build", b.id)], 600 * 10**9))
         (kept,) = [m for what, m in s.asked if what == "Create"]
         equal("whose snapshot has the name, and takes it over", (kept.sandbox_id, kept.name, kept.replace, {x.key: x.value for x in kept.labels}),
               (BOX, "plain", True, {"e2b-build": b.id, "e2b-template": "plain"}))
