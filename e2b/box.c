@@ -39,6 +39,14 @@ const Cloche__V1__Sandbox *e2b_box_living(struct e2b_call *c, const ProtobufCMes
     return NULL;
 }
 
+void e2b_box_kill(struct e2b_call *c, const char *id)
+{
+    static const struct e2b_method kill = E2B_RPC("SandboxService", "Kill", kill_response);
+    Cloche__V1__KillRequest m = CLOCHE__V1__KILL_REQUEST__INIT;
+    m.sandbox_id = e2b_pb(id);
+    e2b_tell(c, &kill, &m.base);
+}
+
 /* --- what it is answered with -------------------------------------------------------------------
  */
 

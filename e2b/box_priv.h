@@ -18,6 +18,8 @@ void e2b_box_get(struct e2b_call *c, e2b_end_fn *on_end);
 /* What that has found, while it lives; NULL: the call has ended. */
 const Cloche__V1__Sandbox *e2b_box_living(struct e2b_call *c, const ProtobufCMessage *reply,
                                           const struct cl_err *err);
+/* End it, whoever hears of that. */
+void e2b_box_kill(struct e2b_call *c, const char *id);
 /* Ends the call. */
 void e2b_box_fail_unknown(struct e2b_call *c);
 

@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "cloche/v1/exec.pb-c.h"
 #include "cloche/v1/file.pb-c.h"
-#include "cloche/v1/sandbox.pb-c.h"
+#include "e2b/box_priv.h"
 #include "e2b/labels.h"
 #include "e2b/network.h"
 #include "e2b/origin.h"
@@ -70,21 +70,14 @@ struct work {
 /* --- the end ------------------------------------------------------------------------------------
  */
 
-static void kill_box(struct e2b_call *c, const char *id)
-{
-    static const struct e2b_method kill = E2B_RPC("SandboxService", "Kill", kill_response);
-    Cloche__V1__KillRequest m = CLOCHE__V1__KILL_REQUEST__INIT;
-    m.sandbox_id = e2b_pb(id);
-    if (id[0])
-        e2b_tell(c, &kill, &m.base);
-}
-
 static void finish(struct e2b_call *c, enum e2b_build_state state)
 {
     const struct work *w = c->work;
     struct e2b_build *b = w->build;
-    kill_box(c, w->box);
-    kill_box(c, b->stage);
+    if (w->box[0])
+        e2b_box_kill(c, w->box);
+    if (b->stage[0])
+        e2b_box_kill(c, b->stage);
     b->stage[0] = '\0';
     e2b_build_end(b, state);
     e2b_reply(c, 204, NULL);

@@ -36,14 +36,6 @@ static void forks_free(void *obj)
     cl_free(w);
 }
 
-static void kill_box(struct e2b_call *c, const char *id)
-{
-    static const struct e2b_method kill = E2B_RPC("SandboxService", "Kill", kill_response);
-    Cloche__V1__KillRequest m = CLOCHE__V1__KILL_REQUEST__INIT;
-    m.sandbox_id = e2b_pb(id);
-    e2b_tell(c, &kill, &m.base);
-}
-
 static const char *id_of(const json_t *box)
 {
     return json_string_value(json_object_get(box, "sandboxID"));
@@ -58,7 +50,7 @@ static void on_left(struct e2b_call *c)
     {
         const char *id = id_of(json_object_get(entry, "sandbox"));
         if (id)
-            kill_box(c, id);
+            e2b_box_kill(c, id);
     }
 }
 
@@ -103,7 +95,7 @@ static void add_box(struct e2b_call *c, const Cloche__V1__Sandbox *m)
     if (!box || json_array_append_new(w->made, json_pack("{s:o}", "sandbox", box)) < 0) {
         if (box)
             (void)cl_fail(&err, CL_E_NOMEM, 0, "sandbox %s", m->id);
-        kill_box(c, m->id);
+        e2b_box_kill(c, m->id);
         add_error(w, &err);
         return;
     }
