@@ -1,10 +1,11 @@
 /* e2b/build.c - the work of a build: see e2b/build_priv.h.
  *
- *   find the base -> Create -> step after step -> start -> ready? ... -> snapshot -> the end
+ *   find the base -> Create -> archives -> step after step -> start -> ready? -> snapshot -> the
+ * end
  *
  * It is a call of the API like any other, with a transport that has nobody to answer to.  A step
- * that runs something is an exec, followed to its end; an archive goes from the one sandbox to the
- * other as fast as that takes it.
+ * that runs something is an exec, followed to its end; archives go from the one sandbox to the
+ * other as fast as that takes them.
  */
 #include "e2b/build_priv.h"
 
@@ -23,12 +24,11 @@
 
 enum {
     CREATE_S = 120,
-    IDLE_S = 600, /* of its sandbox, which something runs in as long as we live */
     SNAPSHOT_S = 120,
     READY_S = 300,
     GRACE_S = 30, /* for an end to reach us */
     LINE = 1024,
-    ARGS = 10,
+    ARGS = 12,
     BUILD_NET = 512,
 };
 
@@ -70,15 +70,21 @@ struct work {
 /* --- the end ------------------------------------------------------------------------------------
  */
 
+static void end_stage(struct e2b_call *c)
+{
+    const struct work *w = c->work;
+    if (w->build->stage[0])
+        e2b_box_kill(c, w->build->stage);
+    w->build->stage[0] = '\0';
+}
+
 static void finish(struct e2b_call *c, enum e2b_build_state state)
 {
     const struct work *w = c->work;
     struct e2b_build *b = w->build;
     if (w->box[0])
         e2b_box_kill(c, w->box);
-    if (b->stage[0])
-        e2b_box_kill(c, b->stage);
-    b->stage[0] = '\0';
+    end_stage(c);
     e2b_build_end(b, state);
     e2b_reply(c, 204, NULL);
 }
@@ -444,12 +450,13 @@ static void on_step(struct e2b_call *c)
 
 /* What COPY of a Dockerfile does: a folder's content goes into the folder TO; files go into it if
  * it is one, ends in a slash, or they are several, else TO is what the file is called.  Folders
- * that are there stay whose they are.  Arguments: ARCHIVE SOURCE TO OWNER MODE. */
+ * that are there stay whose they are.  Arguments: ARCHIVE SOURCE TO OWNER MODE LAST; the archive
+ * goes once no other step wants it. */
 static const char copy_script[] =
     "set -euo pipefail\n"
-    "archive=$1 source=$2 to=$3 owner=$4 mode=$5 into=\n"
+    "archive=$1 source=$2 to=$3 owner=$4 mode=$5 last=$6 into=\n"
     "files=$(mktemp -d)\n"
-    "trap 'rm -rf -- \"$files\" \"$archive\"' EXIT\n"
+    "trap 'rm -rf -- \"$files\" ${last:+\"$archive\"}' EXIT\n"
     "tar -xf \"$archive\" -C \"$files\" --no-same-owner\n"
     "cd -- \"$files\"\n"
     "shopt -s globstar dotglob nullglob\n"
@@ -478,18 +485,94 @@ static const char copy_script[] =
     "    fi\n"
     "done\n";
 
+/* No step of from..end wants it. */
+static bool is_unused(const struct work *w, const char *archive, size_t from, size_t end)
+{
+    for (size_t i = from; i < end; i++) {
+        const char *other = e2b_recipe_archive(&w->recipe, i);
+        if (other && strcmp(other, archive) == 0)
+            return false;
+    }
+    return true;
+}
+
 static void copy_files(struct e2b_call *c)
 {
     const struct work *w = c->work;
     char archive[E2B_PATH_MAX];
+    bool is_last = is_unused(w, w->step.hash, w->at, w->recipe.n);
     e2b_archive_path(w->step.hash, archive);
     run(c,
         &(struct command){.argv = {"/bin/bash", "-c", copy_script, "copy", archive, w->step.text,
-                                   w->step.to, w->step.owner, w->step.mode},
+                                   w->step.to, w->step.owner, w->step.mode, is_last ? "1" : ""},
                           .user = "root",
                           .cwd = "/"},
         on_step);
 }
+
+/* A folder that is not there belongs to whoever works in it. */
+static const char workdir_script[] =
+    "[ -d \"$1\" ] || { mkdir -p -- \"$1\" && chown -- \"$2\" \"$1\"; }";
+
+static void make_workdir(struct e2b_call *c)
+{
+    const struct work *w = c->work;
+    const char *owner = strcmp(w->step.user, "root") == 0 ? "0:0" : "1000:1000";
+    run(c,
+        &(struct command){.argv = {"/bin/sh", "-c", workdir_script, "workdir", w->step.to, owner},
+                          .user = "root",
+                          .cwd = "/"},
+        on_step);
+}
+
+static void do_step(struct e2b_call *c)
+{
+    const struct work *w = c->work;
+    switch (w->step.kind) {
+    case E2B_RUN:
+        run(c,
+            &(struct command){.argv = {"/bin/bash", "-l", "-c", w->step.text},
+                              .user = w->step.user},
+            on_step);
+        break;
+    case E2B_COPY:
+        copy_files(c);
+        break;
+    case E2B_WORKDIR:
+        make_workdir(c);
+        break;
+    case E2B_ENV:
+    case E2B_USER:
+        next_step(c);
+        break;
+    }
+}
+
+static void next_step(struct e2b_call *c)
+{
+    struct work *w = c->work;
+    struct cl_err err = {0};
+    char text[200];
+    if (w->at == w->recipe.n) {
+        finalize(c);
+        return;
+    }
+    (void)snprintf(w->label, sizeof w->label, "%zu", ++w->at);
+    if (e2b_recipe_step(&w->recipe, w->at - 1, &w->place, &w->step, &err) < 0) {
+        fail(c, "%s", err.text);
+        return;
+    }
+    e2b_step_text(&w->step, text, sizeof text);
+    say(c, "[builder %zu/%zu] %s", w->at, w->recipe.n, text);
+    do_step(c);
+}
+
+/* --- archives -----------------------------------------------------------------------------------
+ *
+ * All of them come before the first step, however long the steps take: then the other sandbox ends.
+ */
+
+static void next_archive(struct e2b_call *c);
 
 static void on_written(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
@@ -499,7 +582,7 @@ static void on_written(struct e2b_call *c, const ProtobufCMessage *reply, const 
     if (err)
         fail(c, "step %zu: COPY: %s", w->at, err->text);
     else
-        copy_files(c);
+        next_archive(c);
 }
 
 static void on_room(struct e2b_call *c, struct rpc_call *rpc)
@@ -533,6 +616,12 @@ static void on_piece(struct e2b_call *c, const ProtobufCMessage *msg, struct rpc
     rpc_call_pause(rpc, true);
 }
 
+static void fail_missing(struct e2b_call *c)
+{
+    const struct work *w = c->work;
+    fail(c, "step %zu: COPY: its files were not uploaded", w->at);
+}
+
 static void on_read(struct e2b_call *c, const ProtobufCMessage *reply, const struct cl_err *err)
 {
     Cloche__V1__WriteRequest m = CLOCHE__V1__WRITE_REQUEST__INIT;
@@ -541,7 +630,7 @@ static void on_read(struct e2b_call *c, const ProtobufCMessage *reply, const str
     w->from = NULL;
     m.commit = true;
     if (err && err->code == CL_E_NOTFOUND)
-        fail(c, "step %zu: COPY %.200s: its files were not uploaded", w->at, w->step.text);
+        fail_missing(c);
     else if (err)
         fail(c, "step %zu: COPY: %s", w->at, err->text);
     else
@@ -565,16 +654,12 @@ static void read_archive(struct e2b_call *c, char *path)
                NULL);
 }
 
-static void copy(struct e2b_call *c)
+static void pass_archive(struct e2b_call *c, const char *hash)
 {
     static const struct e2b_method write = E2B_RPC("FileService", "Write", write_response);
     Cloche__V1__WriteRequest m = CLOCHE__V1__WRITE_REQUEST__INIT;
     struct work *w = c->work;
     char path[E2B_PATH_MAX];
-    if (!w->build->stage[0]) {
-        fail(c, "step %zu: COPY %.200s: its files were not uploaded", w->at, w->step.text);
-        return;
-    }
     if (ask(c,
             &(struct e2b_ask){.method = &write,
                               .keep_open = true,
@@ -583,7 +668,7 @@ static void copy(struct e2b_call *c)
                               .on_end = on_written},
             &w->to) < 0)
         return;
-    e2b_archive_path(w->step.hash, path);
+    e2b_archive_path(hash, path);
     m.sandbox_id = w->box;
     m.path = path;
     m.user = e2b_pb("root");
@@ -591,61 +676,33 @@ static void copy(struct e2b_call *c)
     read_archive(c, path);
 }
 
-/* A folder that is not there belongs to whoever works in it. */
-static const char workdir_script[] =
-    "[ -d \"$1\" ] || { mkdir -p -- \"$1\" && chown -- \"$2\" \"$1\"; }";
-
-static void make_workdir(struct e2b_call *c)
-{
-    const struct work *w = c->work;
-    const char *owner = strcmp(w->step.user, "root") == 0 ? "0:0" : "1000:1000";
-    run(c,
-        &(struct command){.argv = {"/bin/sh", "-c", workdir_script, "workdir", w->step.to, owner},
-                          .user = "root",
-                          .cwd = "/"},
-        on_step);
-}
-
-static void do_step(struct e2b_call *c)
-{
-    const struct work *w = c->work;
-    switch (w->step.kind) {
-    case E2B_RUN:
-        run(c,
-            &(struct command){.argv = {"/bin/bash", "-l", "-c", w->step.text},
-                              .user = w->step.user},
-            on_step);
-        break;
-    case E2B_COPY:
-        copy(c);
-        break;
-    case E2B_WORKDIR:
-        make_workdir(c);
-        break;
-    case E2B_ENV:
-    case E2B_USER:
-        next_step(c);
-        break;
-    }
-}
-
-static void next_step(struct e2b_call *c)
+static void begin_steps(struct e2b_call *c)
 {
     struct work *w = c->work;
-    struct cl_err err = {0};
-    char text[200];
-    if (w->at == w->recipe.n) {
-        finalize(c);
+    end_stage(c);
+    w->at = 0;
+    next_step(c);
+}
+
+/* Each of them once. */
+static void next_archive(struct e2b_call *c)
+{
+    struct work *w = c->work;
+    const char *hash = NULL;
+    while (!hash && w->at < w->recipe.n) {
+        hash = e2b_recipe_archive(&w->recipe, w->at++);
+        if (hash && !is_unused(w, hash, 0, w->at - 1))
+            hash = NULL;
+    }
+    if (!hash) {
+        begin_steps(c);
         return;
     }
-    (void)snprintf(w->label, sizeof w->label, "%zu", ++w->at);
-    if (e2b_recipe_step(&w->recipe, w->at - 1, &w->place, &w->step, &err) < 0) {
-        fail(c, "%s", err.text);
-        return;
-    }
-    e2b_step_text(&w->step, text, sizeof text);
-    say(c, "[builder %zu/%zu] %s", w->at, w->recipe.n, text);
-    do_step(c);
+    (void)snprintf(w->label, sizeof w->label, "%zu", w->at);
+    if (w->build->stage[0])
+        pass_archive(c, hash);
+    else
+        fail_missing(c);
 }
 
 /* --- the base -----------------------------------------------------------------------------------
@@ -670,7 +727,7 @@ static void on_created(struct e2b_call *c, const ProtobufCMessage *reply, const 
         say(c, "[base] without network: the tenant's limits have none");
     (void)snprintf(w->box, sizeof w->box, "%s",
                    ((const Cloche__V1__CreateResponse *)reply)->sandbox->id);
-    next_step(c);
+    next_archive(c);
 }
 
 static void create(struct e2b_call *c)
@@ -700,7 +757,7 @@ static void create(struct e2b_call *c)
         m.network = CLOCHE__V1__NETWORK__NETWORK_NONE;
     m.labels = labels;
     m.n_labels = 1;
-    m.ttl_ns = IDLE_S * CL_NS_PER_S;
+    m.ttl_ns = E2B_BUILD_IDLE_S * CL_NS_PER_S;
     (void)!ask(c,
                &(struct e2b_ask){.method = &method,
                                  .request = &m.base,

@@ -23,7 +23,8 @@ enum {
     E2B_BUILD_LINES = 2048,   /* of its log */
     E2B_BUILD_LOG = 256 * 1024,
     E2B_BUILD_UUID = 37,
-    E2B_BUILD_S = 3600, /* the longest that it may take; and how long it is known, unasked */
+    E2B_BUILD_IDLE_S = 600, /* of its sandboxes: something goes on in them as long as we live */
+    E2B_BUILD_S = 3600,     /* the longest that it may take; and how long it is known, unasked */
 };
 
 enum e2b_build_state { E2B_BUILD_WAITING, E2B_BUILD_RUNNING, E2B_BUILD_READY, E2B_BUILD_FAILED };

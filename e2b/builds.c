@@ -83,22 +83,41 @@ static void fail_unknown(struct e2b_call *c, const char *what)
     e2b_fail(c, &err);
 }
 
-/* There is room for one more, or the oldest that has ended makes it. */
+/* The tenant has room for one more: a client that failed before it sent its recipe never comes
+ * back, so its oldest build that waits makes it. */
+static int make_room_of_tenant(struct e2b_server *s, const char *tenant, struct cl_err *err)
+{
+    struct e2b_build *oldest = NULL;
+    size_t n = 0;
+    CL_LIST_FOREACH (it, &s->builds) {
+        struct e2b_build *b = CL_LIST_ENTRY(it, struct e2b_build, link);
+        if (has_ended(b) || strcmp(b->tenant, tenant) != 0)
+            continue;
+        n++;
+        if (!oldest && b->state == E2B_BUILD_WAITING)
+            oldest = b;
+    }
+    if (n < E2B_BUILDS_OF_TENANT)
+        return 0;
+    if (!oldest)
+        return cl_fail(err, CL_E_QUEUE, 0, "%zu builds of this tenant run: retry later", n);
+    forget(oldest);
+    return 0;
+}
+
+/* … and there is, or the oldest that has ended makes it. */
 static int make_room(struct e2b_server *s, const char *tenant, struct cl_err *err)
 {
     struct e2b_build *oldest = NULL;
-    size_t busy = 0;
+    if (make_room_of_tenant(s, tenant, err) < 0)
+        return -1;
+    if (s->n_builds < E2B_BUILDS_MAX)
+        return 0;
     CL_LIST_FOREACH (it, &s->builds) {
         struct e2b_build *b = CL_LIST_ENTRY(it, struct e2b_build, link);
-        busy += !has_ended(b) && strcmp(b->tenant, tenant) == 0;
         if (!oldest && has_ended(b))
             oldest = b;
     }
-    if (busy >= E2B_BUILDS_OF_TENANT)
-        return cl_fail(err, CL_E_QUEUE, 0, "%zu builds of this tenant have not ended: retry later",
-                       busy);
-    if (s->n_builds < E2B_BUILDS_MAX)
-        return 0;
     if (!oldest)
         return cl_fail(err, CL_E_QUEUE, 0, "%d builds at once: retry later", E2B_BUILDS_MAX);
     forget(oldest);
@@ -327,7 +346,7 @@ static void make_stage(struct e2b_call *c, struct e2b_build *b)
     m.template_ = e2b_pb(c->server->conf.template_name);
     m.labels = labels;
     m.n_labels = 1;
-    m.ttl_ns = E2B_BUILD_S * CL_NS_PER_S;
+    m.ttl_ns = E2B_BUILD_IDLE_S * CL_NS_PER_S;
     m.idempotency_key = b->id;
     b->is_staging = true;
     c->left = on_stage_left;

@@ -262,6 +262,13 @@ int e2b_recipe_step(const struct e2b_recipe *r, size_t i, struct e2b_place *plac
     return cl_fail(err, why.code, 0, "step %zu: %s", i + 1, why.text);
 }
 
+const char *e2b_recipe_archive(const struct e2b_recipe *r, size_t i)
+{
+    const json_t *step = json_array_get(r->steps, i);
+    const char *type = mcp_json_text(step, "type");
+    return type && strcmp(type, "COPY") == 0 ? mcp_json_text(step, "filesHash") : NULL;
+}
+
 void e2b_step_text(const struct e2b_step *s, char *out, size_t size)
 {
     int line = (int)strcspn(s->text, "\n");

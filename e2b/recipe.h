@@ -63,6 +63,8 @@ struct e2b_step {
 /* Step i, done at `place`, which it changes.  INVALID, TOOBIG. */
 int e2b_recipe_step(const struct e2b_recipe *r, size_t i, struct e2b_place *place,
                     struct e2b_step *ret, struct cl_err *err) CL_MUST;
+/* Which archive step i wants; NULL = none. */
+const char *e2b_recipe_archive(const struct e2b_recipe *r, size_t i);
 /* A step in a line, for people; cut where it has no room. */
 void e2b_step_text(const struct e2b_step *s, char *out, size_t size);
 

@@ -64,6 +64,7 @@ def builds(out, root):
          .copy("one.txt", "renamed.txt", mode=0o600)
          .copy("tool.sh", "/usr/local/bin/tool", user="root", mode=0o755)
          .copy("large", "/opt/")
+         .copy("one.txt", "same/").copy("one.txt", "same/")
          .copy("*", "all/")
          .run_cmd(["id -un > who", "pwd >> who", "echo $GREETING >> who", "echo said; echo grumbled >&2"])
          .run_cmd("id -un > /root/who", user="root")
