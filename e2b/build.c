@@ -30,6 +30,7 @@ enum {
     LINE = 1024,
     ARGS = 12,
     BUILD_NET = 512,
+    STEPS_MIB = 512, /* of the disk, that the steps may fill */
 };
 
 /* What a command says, in lines. */
@@ -746,11 +747,12 @@ static void create(struct e2b_call *c)
     w->place = w->origin.place;
     size.vcpus = w->build->vcpus;
     size.memory_mib = w->build->memory_mib;
+    size.disk_mib = w->build->free_mib ? w->build->free_mib + STEPS_MIB : 0;
     label.key = e2b_pb(E2B_LABEL_BUILD);
     label.value = w->build->id;
     m.template_ = w->origin.template_;
     m.snapshot = w->origin.snapshot;
-    m.resources = size.vcpus || size.memory_mib ? &size : NULL;
+    m.resources = size.vcpus || size.memory_mib || size.disk_mib ? &size : NULL;
     if (w->with_network)
         m.network_grant = &grant;
     else if (w->origin.is_built && w->origin.has_network)

@@ -34,7 +34,7 @@ struct e2b_build {
     struct cl_list link;
     struct cl_timer timer; /* until it is forgotten; not while it runs */
     char id[E2B_BUILD_UUID], name[E2B_BUILD_NAME], tenant[E2B_ID_MAX];
-    uint32_t vcpus, memory_mib;
+    uint32_t vcpus, memory_mib, free_mib; /* as asked for */
     enum e2b_build_state state;
     char stage[CL_ID_MAX]; /* the sandbox where its archives are; "" = there is none */
     bool is_staging;       /* it is being made */

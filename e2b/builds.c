@@ -154,6 +154,7 @@ static struct e2b_build *add(struct e2b_call *c, const struct e2b_build_wish *wi
     b->log = json_array();
     b->vcpus = wish->vcpus;
     b->memory_mib = wish->memory_mib;
+    b->free_mib = wish->free_mib;
     new_uuid(b->id);
     (void)snprintf(b->name, sizeof b->name, "%s", wish->name);
     (void)snprintf(b->tenant, sizeof b->tenant, "%s", c->tenant);

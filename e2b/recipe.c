@@ -6,7 +6,7 @@
 
 #include "mcp/json.h"
 
-enum { VCPUS_MAX = 256, MEMORY_MAX = 1 << 20 };
+enum { VCPUS_MAX = 256, MEMORY_MAX = 1 << 20, DISK_MAX = 1 << 20 };
 
 static bool is_absent(const json_t *v)
 {
@@ -16,14 +16,16 @@ static bool is_absent(const json_t *v)
 /* --- what is asked for first --------------------------------------------------------------------
  */
 
-static int read_size(const json_t *body, const char *name, uint64_t max, uint32_t *ret,
-                     struct cl_err *err)
+static int read_size(const json_t *body, const char *name, uint64_t min, uint64_t max,
+                     uint32_t *ret, struct cl_err *err)
 {
-    uint64_t v = mcp_json_u64(body, name, 0);
-    *ret = (uint32_t)v;
-    if (is_absent(json_object_get(body, name)) || (v > 0 && v <= max))
+    uint64_t v = mcp_json_u64(body, name, UINT64_MAX);
+    bool is_said = !is_absent(json_object_get(body, name));
+    *ret = is_said ? (uint32_t)v : 0;
+    if (!is_said || (v >= min && v <= max))
         return 0;
-    return cl_fail(err, CL_E_INVALID, 0, "%s: want 1 to %llu", name, (unsigned long long)max);
+    return cl_fail(err, CL_E_INVALID, 0, "%s: want %llu to %llu", name, (unsigned long long)min,
+                   (unsigned long long)max);
 }
 
 static int check_name(const char *name, struct cl_err *err)
@@ -53,9 +55,10 @@ int e2b_build_wish_read(const json_t *body, struct e2b_build_wish *ret, struct c
                        "tags: templates have none here: say NAME-TAG as the name, which is a "
                        "template of its own");
     if (check_name(ret->name, err) < 0 ||
-        read_size(body, "cpuCount", VCPUS_MAX, &ret->vcpus, err) < 0)
+        read_size(body, "cpuCount", 1, VCPUS_MAX, &ret->vcpus, err) < 0 ||
+        read_size(body, "memoryMB", 1, MEMORY_MAX, &ret->memory_mib, err) < 0)
         return -1;
-    return read_size(body, "memoryMB", MEMORY_MAX, &ret->memory_mib, err);
+    return read_size(body, "minFreeDiskMb", 0, DISK_MAX, &ret->free_mib, err);
 }
 
 /* --- steps --------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ enum {
 struct e2b_build_wish {
     const char *name;
     uint32_t vcpus, memory_mib; /* 0 = the base's */
+    uint32_t free_mib;          /* of the disk, when all steps are done; 0 = what there is */
 };
 /* INVALID; UNIMPL: tags. */
 int e2b_build_wish_read(const json_t *body, struct e2b_build_wish *ret, struct cl_err *err) CL_MUST;

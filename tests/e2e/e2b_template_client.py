@@ -73,7 +73,7 @@ def builds(out, root):
          .set_user("user").set_workdir("/home/user/app")
          .set_start_cmd("python3 lib/server.py", wait_for_port(8000)))
     began = time.monotonic()
-    built = Template.build(t, "my-app", cpu_count=1, memory_mb=512, on_build_logs=lambda e: lines.append(e))
+    built = Template.build(t, "my-app", cpu_count=1, memory_mb=512, min_free_disk_mb=600, on_build_logs=lambda e: lines.append(e))
     out["seconds"] = round(time.monotonic() - began, 1)
     out["built"] = [built.name, built.template_id, len(built.build_id)]
     text = [e.message for e in lines if isinstance(e, LogEntry)]
@@ -97,7 +97,7 @@ def used(out):
     out["who"] = [run("cat who; cat /srv/x/who"), run("cat /root/who", user="root")]
     out["place"] = [run("id -un; pwd; echo $GREETING $OF_BOX; printenv QUOTED"), run("pwd", cwd="/"), run("id -un; pwd", user="root")]
     out["copied"] = [run("find . -printf '%P %y %m %u\\n' | sort | grep -v ^all"), run("ls all; ls -A all | grep -c log || true"), run("tool; stat -c '%a %U' /usr/local/bin/tool"),
-                     run("stat -c %s /opt/large; stat -c '%U %a' /opt /usr /srv/x; ls -A /tmp | grep -c cloche || true")]
+                     run("[ $(df -m --output=avail / | tail -1) -ge 600 ] && stat -c %s /opt/large; stat -c '%U %a' /opt /usr /srv/x; ls -A /tmp | grep -c cloche || true")]
     out["files"] = [s.files.read("renamed.txt"), s.files.exists("lib/deep/ü b.txt"), s.files.write("new", "n").path]
     out["server"] = [get(s, 8000), get(s, 8000)]
     again = Sandbox.connect(s.sandbox_id)

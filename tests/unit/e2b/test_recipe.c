@@ -33,22 +33,25 @@ static void test_names(void **state)
     static const struct {
         const char *text;
         enum cl_code code;
-        uint32_t vcpus, memory_mib;
-    } rows[] = {{"{\"name\":\"my-app.1_x\"}", CL_OK, 0, 0},
-                {"{\"alias\":\"a\",\"cpuCount\":2,\"memoryMB\":512,\"tags\":[]}", CL_OK, 2, 512},
-                {"{\"name\":\"a\",\"cpuCount\":null,\"tags\":null}", CL_OK, 0, 0},
-                {"{}", CL_E_INVALID, 0, 0},
-                {"{\"name\":\"\"}", CL_E_INVALID, 0, 0},
-                {"{\"name\":\"A\"}", CL_E_INVALID, 0, 0},
-                {"{\"name\":\"a/b\"}", CL_E_INVALID, 0, 0},
-                {"{\"name\":\"-a\"}", CL_E_INVALID, 0, 0},
-                {"{\"name\":\"snp_a\"}", CL_E_INVALID, 0, 0},
-                {"{\"name\":1}", CL_E_INVALID, 0, 0},
-                {"{\"name\":\"a:v1\"}", CL_E_UNIMPL, 0, 0},
-                {"{\"name\":\"a\",\"tags\":[\"v1\"]}", CL_E_UNIMPL, 0, 0},
-                {"{\"name\":\"a\",\"cpuCount\":0}", CL_E_INVALID, 0, 0},
-                {"{\"name\":\"a\",\"memoryMB\":\"1\"}", CL_E_INVALID, 0, 0},
-                {"{\"name\":\"a\",\"memoryMB\":4294967296}", CL_E_INVALID, 0, 0}};
+        uint32_t vcpus, memory_mib, free_mib;
+    } rows[] = {{"{\"name\":\"my-app.1_x\"}", CL_OK, 0, 0, 0},
+                {"{\"alias\":\"a\",\"cpuCount\":2,\"memoryMB\":512,\"tags\":[]}", CL_OK, 2, 512, 0},
+                {"{\"name\":\"a\",\"cpuCount\":null,\"tags\":null}", CL_OK, 0, 0, 0},
+                {"{\"name\":\"a\",\"minFreeDiskMb\":0}", CL_OK, 0, 0, 0},
+                {"{\"name\":\"a\",\"minFreeDiskMb\":1000}", CL_OK, 0, 0, 1000},
+                {"{\"name\":\"a\",\"minFreeDiskMb\":-1}", CL_E_INVALID, 0, 0, 0},
+                {"{}", CL_E_INVALID, 0, 0, 0},
+                {"{\"name\":\"\"}", CL_E_INVALID, 0, 0, 0},
+                {"{\"name\":\"A\"}", CL_E_INVALID, 0, 0, 0},
+                {"{\"name\":\"a/b\"}", CL_E_INVALID, 0, 0, 0},
+                {"{\"name\":\"-a\"}", CL_E_INVALID, 0, 0, 0},
+                {"{\"name\":\"snp_a\"}", CL_E_INVALID, 0, 0, 0},
+                {"{\"name\":1}", CL_E_INVALID, 0, 0, 0},
+                {"{\"name\":\"a:v1\"}", CL_E_UNIMPL, 0, 0, 0},
+                {"{\"name\":\"a\",\"tags\":[\"v1\"]}", CL_E_UNIMPL, 0, 0, 0},
+                {"{\"name\":\"a\",\"cpuCount\":0}", CL_E_INVALID, 0, 0, 0},
+                {"{\"name\":\"a\",\"memoryMB\":\"1\"}", CL_E_INVALID, 0, 0, 0},
+                {"{\"name\":\"a\",\"memoryMB\":4294967296}", CL_E_INVALID, 0, 0, 0}};
     for (size_t i = 0; i < CL_COUNT(rows); i++) {
         struct e2b_build_wish wish = {.name = NULL};
         struct cl_err err = {0};
@@ -60,6 +63,7 @@ static void test_names(void **state)
         if (rc == 0) {
             assert_int_equal(wish.vcpus, rows[i].vcpus);
             assert_int_equal(wish.memory_mib, rows[i].memory_mib);
+            assert_int_equal(wish.free_mib, rows[i].free_mib);
         }
         json_decref(o);
     }
