@@ -540,6 +540,8 @@ def a_flood_is_counted(c):
 @suite.scenario
 def builds_of_templates(c):
     """What the gateway's build-net names is for the build alone, and for tenants that may have a network."""
+    if c.gateway:
+        equal("the gateway of before ends in order", c.gateway.stop(), 0)
     url = urllib.parse.urlsplit(c.add_gateway("--template", "python", "--build-net", "web.test:80,other.test:80"))
     hello = f"hello from {outside.PUBLIC} to {outside.HOST}\n"
     fetch = {"type": "RUN", "args": [f"python3 -c {shlex.quote(GET)} http://web.test/ > got; cat got"]}
