@@ -811,7 +811,6 @@ int e2b_build_run(struct e2b_build *b, const struct e2b_call *asker,
     if (!c)
         return -1;
     b->state = E2B_BUILD_RUNNING;
-    b->call = c;
     cl_timer_stop(&b->timer);
     struct work *w = e2b_work_new(c, sizeof *w, cl_free);
     if (!w)

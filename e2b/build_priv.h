@@ -38,7 +38,6 @@ struct e2b_build {
     enum e2b_build_state state;
     char stage[CL_ID_MAX]; /* the sandbox where its archives are; "" = there is none */
     bool is_staging;       /* it is being made */
-    struct e2b_call *call; /* RUNNING: the server's, with a transport of ours */
     json_t *log;           /* owned: entries as E2B's API has them */
     size_t log_bytes;
     char reason[1024], step[16]; /* FAILED: why, and where */

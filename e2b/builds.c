@@ -54,7 +54,6 @@ void e2b_builds_free(struct e2b_server *s)
 void e2b_build_end(struct e2b_build *b, enum e2b_build_state state)
 {
     b->state = state;
-    b->call = NULL;
     touch(b);
 }
 

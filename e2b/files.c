@@ -263,6 +263,13 @@ static void take_too_long(struct e2b_call *c)
     e2b_fail(c, &err);
 }
 
+static int check_coding(const struct e2b_call *c, struct cl_err *err)
+{
+    const char *coding = c->in.content_encoding;
+    return coding ? cl_fail(err, CL_E_INVALID, 0, "Content-Encoding '%.40s': send it plain", coding)
+                  : 0;
+}
+
 void e2b_file_take(struct e2b_call *c, const char *path)
 {
     struct cl_err err = {0};
@@ -274,9 +281,7 @@ void e2b_file_take(struct e2b_call *c, const char *path)
     c->on_body = take_plain;
     c->on_body_end = commit;
     e2b_after(c, TRANSFER_S * CL_NS_PER_S, take_too_long);
-    if (c->in.content_encoding &&
-        cl_fail(&err, CL_E_INVALID, 0, "Content-Encoding '%.40s': send it plain",
-                c->in.content_encoding) < 0)
+    if (check_coding(c, &err) < 0)
         e2b_fail(c, &err);
     else
         begin_file(c);
@@ -294,12 +299,9 @@ void e2b_file_write(struct e2b_call *c)
     c->on_body = w->is_form ? take_form : take_plain;
     c->on_body_end = w->is_form ? end_form : commit;
     e2b_after(c, TRANSFER_S * CL_NS_PER_S, take_too_long);
-    if (c->in.content_encoding)
-        (void)cl_fail(&err, CL_E_INVALID, 0, "Content-Encoding '%.40s': send it plain",
-                      c->in.content_encoding);
-    else if (w->is_form)
+    if (check_coding(c, &err) == 0 && w->is_form)
         (void)!multipart_init(&w->form, type, &err);
-    else if (!w->has_path)
+    else if (!err.code && !w->has_path)
         (void)cl_fail(&err, CL_E_INVALID, 0, "path is missing");
     if (err.code)
         e2b_fail(c, &err);
